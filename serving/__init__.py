@@ -1,0 +1,3 @@
+"""Serving, assembling and measuring: the library half of ctxlab."""
+
+from __future__ import annotations
