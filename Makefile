@@ -1,0 +1,36 @@
+# Everything a fresh machine needs: `make demo` shows the lab at work, `make test` checks it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help setup demo test test-full check bench lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup:  ## Build .venv with the engine that fits this machine (ENGINE=cpu|cuda|metal overrides)
+	@$(PYTHON) requirements/install.py --venv $(VENV)
+
+demo: setup  ## Serve the embedded default model and show what the prefix cache reuses
+	@$(BIN)/ctxlab demo
+
+check: setup  ## Lint, types and the arrows between rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## What CI runs: checks and every quick test, one served model included
+	$(BIN)/python -m pytest -m "not full"
+
+test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
+	$(BIN)/python -m pytest --timeout 3600
+
+bench: setup  ## The client's clock against a stub with a known schedule
+	$(BIN)/python -m tests.bench.client_calibration
+
+lock: ## Resolve the CPU environment anew and rewrite its lock file
+	$(PYTHON) requirements/install.py --lock
+
+clean: ## Remove the environment and the caches of the tools
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,66 @@
+"""`ctxlab`: the entry point, its groups, and what happens to errors."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from experiments.cli import doctor, models, serve
+from experiments.cli.console import ERR
+from serving.errors import LabError
+
+app = typer.Typer(
+    name="ctxlab",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # its traces print local variables, and a local may be an API key
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A local-model serving lab: what a language model really reads, and what that costs.",
+    epilog="Start with [bold]ctxlab doctor[/] (this machine) or [bold]ctxlab serve[/] (a served model).",
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ctxlab {version('ctxlab')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """A local-model serving lab: what a language model really reads, and what that costs."""
+
+
+app.command("serve")(serve.serve)
+app.command("doctor")(doctor.doctor)
+app.command("demo")(serve.demo)
+app.add_typer(models.app, name="models")
+
+
+def main() -> None:
+    """Run the command; a `LabError` becomes one sentence and its exit code, Ctrl-C becomes 130."""
+    try:
+        app(standalone_mode=True)
+    except LabError as error:
+        ERR.print(f"[bold red]error:[/] {_plain(str(error))}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        ERR.print("interrupted")
+        sys.exit(130)
+
+
+def _plain(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+if __name__ == "__main__":
+    main()
