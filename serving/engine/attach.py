@@ -41,7 +41,7 @@ class AttachedEngine:
 
 
 def attach(url: str, *, api_key: SecretStr | None = None, timeout_s: float = 10.0) -> AttachedEngine:
-    """Use the server at `url` (with or without `/v1`); LabError when it does not answer as OpenAI's API does."""
+    """Use the server at `url` (with or without `/v1`); LabError when it lists no models as OpenAI does."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise UsageError(
@@ -61,7 +61,8 @@ def _list_models(base_url: str, api_key: SecretStr | None, timeout_s: float) -> 
     except httpx.HTTPStatusError as error:
         hint = "give its API key" if error.response.status_code in {401, 403} else "check the address"
         raise LabError(
-            f"{base_url}/v1/models answered HTTP {error.response.status_code} where a list of models was expected: {hint}."
+            f"A list of models was expected from {base_url}/v1/models and HTTP "
+            f"{error.response.status_code} came: {hint}."
         ) from error
     except httpx.HTTPError as error:
         raise LabError(

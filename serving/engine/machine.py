@@ -67,7 +67,7 @@ class Machine(BaseModel):
     """`x86_64` or `arm64` (`aarch64` is written `arm64`, `AMD64` is written `x86_64`)."""
     cpu_name: str
     cpu_flags: frozenset[str]
-    """Lower-case instruction sets in Linux's spelling: `avx2`, `avx512f`, `avx512_bf16`, `amx_bf16`, `bf16`."""
+    """Instruction sets in Linux's spelling: `avx2`, `avx512f`, `avx512_bf16`, `amx_bf16`, `bf16`."""
     cores: tuple[int, ...]
     """Logical processors that this process may use (the affinity mask, not the machine's count)."""
     memory_total: int
@@ -141,7 +141,7 @@ def parse_cpuinfo(text: str) -> tuple[str, frozenset[str]]:
 
 
 def parse_sysctl(text: str) -> tuple[str, frozenset[str]]:
-    """Name and flags from macOS `sysctl`, flags in Linux's spelling (`hw.optional.arm.FEAT_BF16` is `bf16`)."""
+    """Name and flags from macOS `sysctl`, flags in Linux's spelling (`…arm.FEAT_BF16` is `bf16`)."""
     name, flags = "", set[str]()
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -157,7 +157,7 @@ def parse_sysctl(text: str) -> tuple[str, frozenset[str]]:
 def parse_nvidia_smi(text: str) -> tuple[Gpu, ...]:
     """Devices from `nvidia-smi --query-gpu=name,memory.total,memory.free --format=csv,noheader,nounits`.
 
-    Memory there is in MiB. A line without numbers (an error text, a device in a bad state) is no usable device.
+    Memory there is in MiB. A line without numbers (an error text, a device in a bad state) is no device.
     """
     gpus = []
     for line in text.splitlines():

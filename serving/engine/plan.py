@@ -75,6 +75,6 @@ def _check_exposure(config: EngineConfig) -> None:
     for flag in config.extra_flags:
         if flag.split("=", 1)[0] in _SECRET_FLAGS:
             raise UsageError(
-                f"{flag.split('=', 1)[0]} would put a secret on the command line, where every user of this machine "
-                "sees it: pass the key by the configuration's `api_key` or the environment."
+                f"{flag.split('=', 1)[0]} would put a secret on the command line, where every user of this "
+                "machine sees it: pass the key by the configuration's `api_key` or the environment."
             )

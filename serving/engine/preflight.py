@@ -16,7 +16,7 @@ from serving.errors import LabError, UsageError
 from serving.models.folder import Weights
 
 CPU_OVERHEAD_BYTES = 2200 << 20
-"""Two or three processes, each with torch and vLLM imported, before any weight: about 0.7 GB apiece, measured."""
+"""Up to three processes with torch and vLLM imported, before any weight: 0.7 GB each, measured."""
 
 CUDA_OVERHEAD_BYTES = 1500 << 20
 """A CUDA context and the activations of one step; an estimate."""
@@ -92,14 +92,15 @@ def check_folder(config: EngineConfig) -> None:
     folder = config.model.path
     if not (folder / "config.json").is_file():
         raise UsageError(
-            f"A model folder holds a config.json, and {folder} has none: pull the model again, or name another folder."
+            f"A model folder holds a config.json, and {folder} has none: pull the model again, or name "
+            "another folder."
         )
     if config.model.weights is Weights.REAL and not any(
         next(folder.glob(pattern), None) for pattern in _WEIGHT_FILES
     ):
         raise UsageError(
-            f"{folder} holds no weight files ({', '.join(_WEIGHT_FILES)}): pull the model again, or serve its shape "
-            "with dummy weights."
+            f"{folder} holds no weight files ({', '.join(_WEIGHT_FILES)}): pull the model again, or serve "
+            "its shape with dummy weights."
         )
 
 
@@ -144,10 +145,11 @@ def check_cache(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> None:
     per_token = shape.kv_bytes_per_token(dtype)
     fits = asked // per_token
     if fits < config.longest_request:
+        needed = config.longest_request * per_token
         raise UsageError(
-            f"One request of {config.longest_request} tokens needs {config.longest_request * per_token / _GIB:.2f} GiB of "
-            f"KV cache ({per_token} bytes a token) and the cache is {asked / _GIB:.2f} GiB: set max_model_len to "
-            f"{fits} or less, or make the cache larger."
+            f"One request of {config.longest_request} tokens needs {needed / _GIB:.2f} GiB of KV cache "
+            f"({per_token} bytes a token) and the cache is {asked / _GIB:.2f} GiB: set max_model_len to {fits} or "
+            "less, or make the cache larger."
         )
 
 
@@ -158,9 +160,9 @@ def check_memory(config: EngineConfig, machine: Machine, need: MemoryNeed) -> No
     if need.total > available:
         place = "on the device" if on_gpu else "of memory"
         raise LabError(
-            f"{config.model.name} needs about {need.total / _GIB:.1f} GiB (weights {need.weights / _GIB:.1f}, KV cache "
-            f"{need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and {available / _GIB:.1f} GiB {place} are "
-            "free: take a smaller model or cache, or end other programs."
+            f"{config.model.name} needs about {need.total / _GIB:.1f} GiB (weights {need.weights / _GIB:.1f}, "
+            f"KV cache {need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and {available / _GIB:.1f} "
+            f"GiB {place} are free: take a smaller model or cache, or end other programs."
         )
 
 
@@ -175,6 +177,6 @@ def check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise LabError(
-                f"Port {port} on {host} cannot be used ({error.strerror}): end the program that listens there, or choose "
-                "another port."
+                f"Port {port} on {host} cannot be used ({error.strerror}): end the program that listens "
+                "there, or choose another port."
             ) from error

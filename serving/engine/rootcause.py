@@ -53,7 +53,7 @@ _RULES: tuple[_Rule, ...] = ()
 
 
 def root_cause(log: str) -> RootCause | None:
-    """The first known cause in the log, else the first exception that is not a mere consequence, else None."""
+    """The first known cause in the log, else the first exception that is no mere consequence, else None."""
     messages = [_message(line) for line in log.splitlines()]
     for rule in _RULES:
         for message in messages:
@@ -77,11 +77,13 @@ def find_fatal(log: str) -> str | None:
 _PREFIX = re.compile(r"^(?:\([^)]* pid=\d+\) ?)?(?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^\]]*\] ?)?")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception): \S")
 _CONSEQUENCE = re.compile(
-    r"Engine core initialization failed|initialization failed due to an exception|EngineDeadError|CancelledError"
+    r"Engine core initialization failed|initialization failed due to an exception|"
+    r"EngineDeadError|CancelledError"
 )
 _FATAL = re.compile(
     r"EngineCore failed to start|WorkerProc failed to start|EngineCore encountered a fatal error|"
-    r"Worker proc \S+ died unexpectedly|Engine core proc \S+ died unexpectedly|Engine core initialization failed"
+    r"Worker proc \S+ died unexpectedly|Engine core proc \S+ died unexpectedly|"
+    r"Engine core initialization failed"
 )
 
 

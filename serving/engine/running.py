@@ -164,8 +164,8 @@ class RunningEngine:
             return False  # not listening yet
         if self.instance not in names:
             raise LabError(
-                f"Port {self.command.port} is answered by another server (it serves {', '.join(names) or 'nothing'}): "
-                "end that program, or choose another port."
+                f"Port {self.command.port} is answered by another server (it serves "
+                f"{', '.join(names) or 'nothing'}): end that program, or choose another port."
             )
         return True
 
@@ -207,7 +207,7 @@ def start(
             stdout=subprocess.PIPE,
             stderr=log,
             env={**environment, INSTANCE_VARIABLE: instance},
-            start_new_session=True,  # Ctrl-C in the terminal reaches this process only, which then ends the engine
+            start_new_session=True,  # Ctrl-C reaches this process only, which then ends the engine
         )
     engine = RunningEngine(command, process, log_path, instance, grace_s)
     try:

@@ -64,7 +64,7 @@ class Member(NamedTuple):
 
 
 def parse_stat(text: str) -> ProcessEntry | None:
-    """A row from Linux's `/proc/PID/stat`; None for a process that has ended (zombie) or an unreadable row."""
+    """A row from Linux's `/proc/PID/stat`; None for a process that has ended (a zombie)."""
     head, _, tail = text.rpartition(")")  # the name in parentheses may itself hold spaces and parentheses
     fields = tail.split()
     if len(fields) < 20 or fields[0] in {"Z", "X"}:
@@ -108,7 +108,7 @@ class Role(StrEnum):
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command until it ends or the parent's pipe closes; the command's exit code, as a shell has it."""
+    """Run the command until it ends or the parent's pipe closes; its exit code, as a shell has it."""
     role, grace_s, command = Role(arguments[0]), float(arguments[1]), arguments[2:]
     wish = _Wish()
     parent = os.getppid()
@@ -249,10 +249,10 @@ def _process_table() -> list[ProcessEntry]:
         )
         return parse_ps(done.stdout)
     rows = []
-    for folder in os.listdir("/proc"):
-        if folder.isdigit():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
             with contextlib.suppress(OSError):  # ended between the listing and the look
-                row = parse_stat(Path("/proc", folder, "stat").read_text())
+                row = parse_stat((folder / "stat").read_text())
                 if row is not None:
                     rows.append(row)
     return rows

@@ -46,8 +46,9 @@ class CpuBackend:
         if config.block_size is not None and config.block_size % BLOCK_SIZE_STEP:
             below = config.block_size // BLOCK_SIZE_STEP * BLOCK_SIZE_STEP
             raise UsageError(
-                f"The CPU backend takes block sizes that are multiples of {BLOCK_SIZE_STEP}, and {config.block_size} "
-                f"was asked for: use {max(below, BLOCK_SIZE_STEP)} or {below + BLOCK_SIZE_STEP}."
+                f"The CPU backend takes block sizes that are multiples of {BLOCK_SIZE_STEP}, and "
+                f"{config.block_size} was asked for: use {max(below, BLOCK_SIZE_STEP)} or "
+                f"{below + BLOCK_SIZE_STEP}."
             )
         batch, batch_note = _batched_tokens(config)
         kv_bytes = config.kv_cache_bytes or DEFAULT_KV_CACHE_BYTES
@@ -88,8 +89,8 @@ def _batched_tokens(config: EngineConfig) -> tuple[int, str]:
         return longest, f"One prefill step holds {longest} tokens, so a seeded, sampled request is safe."
     if asked < longest:
         return asked, (
-            f"A prefill step of {asked} tokens is shorter than the longest request ({longest}): a request with a "
-            "seed and temperature above 0 and a longer uncached prompt would kill this engine."
+            f"A prefill step of {asked} tokens is shorter than the longest request ({longest}): a request "
+            "with a seed and temperature above 0 and a longer uncached prompt would kill this engine."
         )
     return asked, f"One prefill step of {asked} tokens, as asked."
 

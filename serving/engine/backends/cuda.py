@@ -24,8 +24,8 @@ class CudaBackend:
         if build is None:
             return Availability(
                 usable=False,
-                reason=f"{device} is here, but no CUDA build of vLLM is installed beside the lab; install it with "
-                "`pip install 'ctxlab[cuda]'`",
+                reason=f"{device} is here, but no CUDA build of vLLM is installed beside the lab; install it "
+                "with `pip install 'ctxlab[cuda]'`",
             )
         return Availability(usable=True, reason=f"{build.distribution} {build.version} on {device}")
 

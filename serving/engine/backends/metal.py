@@ -23,8 +23,8 @@ class MetalBackend:
         if machine.metal_python is None:
             return Availability(
                 usable=False,
-                reason=f"vllm-metal is not in ~/{METAL_DEFAULT_ENV} (nor where {METAL_ENV_VARIABLE} points); get it "
-                f"with `{INSTALL_LINE}`",
+                reason=f"vllm-metal is not in ~/{METAL_DEFAULT_ENV} (nor where {METAL_ENV_VARIABLE} points); "
+                f"get it with `{INSTALL_LINE}`",
             )
         return Availability(usable=True, reason=f"vllm-metal at {machine.metal_python} on {machine.cpu_name}")
 
@@ -50,6 +50,6 @@ class MetalBackend:
             fraction = min(0.9, max(0.05, budget / machine.memory_total))
             env["VLLM_METAL_MEMORY_FRACTION"] = f"{fraction:.3f}"
             notes = (
-                f"vllm-metal takes a share of the memory, not bytes: {fraction:.3f} for the weights and the cache.",
+                f"vllm-metal takes a share of the memory, not bytes: {fraction:.3f} for weights and cache.",
             )
         return BackendPlan(python=machine.metal_python, flags=tuple(flags), env=env, notes=notes)

@@ -46,7 +46,7 @@ def select_backend(machine: Machine, asked: BackendName | None = None) -> Backen
         if not availability.usable:
             raise UsageError(f"The {asked} backend was asked for and cannot run here: {availability.reason}.")
         return BackendChoice(name=asked, reason=f"{asked}, as asked: {availability.reason}.")
-    passed_over = []
+    passed_over: list[str] = []
     for name in _PREFERENCE:
         availability = BACKENDS[name].availability(machine)
         if availability.usable:
@@ -54,5 +54,5 @@ def select_backend(machine: Machine, asked: BackendName | None = None) -> Backen
             return BackendChoice(name=name, reason=f"{name}: {availability.reason}.{because}")
         passed_over.append(f"{name}: {availability.reason}")
     raise LabError(
-        f"No engine can run here ({'; '.join(passed_over)}); install one of them, or attach to a server's URL."
+        f"No engine can run here ({'; '.join(passed_over)}); install one, or attach to a server's URL."
     )

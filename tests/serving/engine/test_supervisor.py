@@ -121,7 +121,7 @@ def test_an_ended_process_is_no_process() -> None:
 
 
 def test_the_table_of_ps_is_read() -> None:
-    text = "    1     0     1 Ss   Sun Nov 29 20:15:01 2026\n  812     1   812 S+   Sun Nov 29 20:16:00 2026    \n"
+    text = "    1     0     1 Ss   Sun Nov 29 20:15:01 2026\n  812 1 812 S+   Sun Nov 29 20:16:00 2026    \n"
     assert parse_ps(text)[1] == ProcessEntry(812, 1, 812, "Sun Nov 29 20:16:00 2026")
 
 
