@@ -148,8 +148,8 @@ def check_cache(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> None:
         needed = config.longest_request * per_token
         raise UsageError(
             f"One request of {config.longest_request} tokens needs {needed / _GIB:.2f} GiB of KV cache "
-            f"({per_token} bytes a token) and the cache is {asked / _GIB:.2f} GiB: set max_model_len to {fits} or "
-            "less, or make the cache larger."
+            f"({per_token} bytes a token) and the cache is {asked / _GIB:.2f} GiB: set max_model_len to "
+            f"{fits} or less, or make the cache larger."
         )
 
 
@@ -161,8 +161,9 @@ def check_memory(config: EngineConfig, machine: Machine, need: MemoryNeed) -> No
         place = "on the device" if on_gpu else "of memory"
         raise LabError(
             f"{config.model.name} needs about {need.total / _GIB:.1f} GiB (weights {need.weights / _GIB:.1f}, "
-            f"KV cache {need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and {available / _GIB:.1f} "
-            f"GiB {place} are free: take a smaller model or cache, or end other programs."
+            f"KV cache {need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and "
+            f"{available / _GIB:.1f} GiB {place} are free: take a smaller model or cache, or end other "
+            "programs."
         )
 
 

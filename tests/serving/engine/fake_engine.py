@@ -1,8 +1,8 @@
 """A stand-in for vLLM in tests: the same log lines, the same endpoints, the same process habits, at once.
 
 Words in FAKE_ENGINE choose its behaviour: `endless` (never ready), `stubborn` (ignores SIGTERM), `worker` (a
-child that the engine cannot live without), `detached` (an orphaned grandchild in a session of its own), `fatal`
-(reports a fatal error and lives on), `stranger` (lists another model's name).
+child that the engine cannot live without), `detached` (an orphaned grandchild in a session of its own),
+`fatal` (reports a fatal error and lives on), `stranger` (lists another model's name).
 """
 
 from __future__ import annotations
