@@ -68,6 +68,15 @@ class StoredIds:
     def __init__(self) -> None:
         self._root = _Node(np.empty(0, dtype=np.int32))
 
+    def held_ids(self) -> int:
+        """Count the ids that the tree holds: each once, however many requests share it."""
+        nodes, held = [self._root], 0
+        while nodes:
+            node = nodes.pop()
+            held += len(node.ids)
+            nodes.extend(node.children.values())
+        return held
+
     def best(self, ids: Ids, salt: str | None) -> Best:
         """Find the longest prefix of `ids` stored under `salt`, and under any salt; among equals the latest.
 

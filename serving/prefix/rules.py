@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, Field
 
 from serving.errors import UsageError
-from serving.prefix.keys import DEFAULT_SEED, HashAlgorithm
+from serving.prefix.keys import HashAlgorithm
 
 
 class CacheKind(StrEnum):
@@ -54,19 +54,6 @@ class EngineTraits(BaseModel):
     other_keys: bool = False
     """Whether requests carry LoRA adapters, images or prompt embeddings."""
     prompt_logprobs: bool = False
-
-
-class PrefixRules(BaseModel):
-    """The numbers of an engine that follows the known rule: one full-attention group (vLLM 0.32)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    block_size: int = Field(ge=1)
-    """Tokens a block, as the server reports it."""
-    num_blocks: int | None = Field(default=None, ge=2)
-    """Blocks of the pool, the reserved one included, as the server reports it; None: endless."""
-    algorithm: HashAlgorithm = HashAlgorithm.SHA256
-    seed: str = DEFAULT_SEED
 
 
 _OWN_RULE = {

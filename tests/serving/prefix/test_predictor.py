@@ -223,17 +223,3 @@ def test_an_abandoned_request_leaves_nothing_behind() -> None:
 def test_ids_that_no_vocabulary_has_are_refused(bad: tuple[int, ...]) -> None:
     with pytest.raises(UsageError):
         Predictor(16).predict_next(bad)
-
-
-def test_repeating_requests_does_not_grow_the_history() -> None:
-    predictor = Predictor(16)
-    for _ in range(3):
-        predictor.predict_next(ids(500))
-        predictor.record(ids(20, 500))
-    nodes = [predictor._history._root]
-    held = 0
-    while nodes:
-        node = nodes.pop()
-        held += len(node.ids)
-        nodes.extend(node.children.values())
-    assert held == 519
