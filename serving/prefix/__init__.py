@@ -1,0 +1,49 @@
+"""The prefix cache by numbers: block keys, the block pool, and the prediction of cached tokens."""
+
+from __future__ import annotations
+
+from serving.prefix.bounds import CachedBounds, TimedRequest, bound_cached
+from serving.prefix.keys import BlockHasher, HashAlgorithm, event_key, seed_from
+from serving.prefix.mirror import (
+    AllBlocksCleared,
+    BlocksRemoved,
+    BlocksStored,
+    EventsLostError,
+    KVEvent,
+    PoolDifference,
+    PoolMirror,
+)
+from serving.prefix.pool import BlockPool
+from serving.prefix.prediction import Cause, Nearest, Prediction, PrefixRequest, Relation
+from serving.prefix.predictor import Predictor, predict
+from serving.prefix.rules import CacheKind, EngineTraits, Unsupported, require_supported, unsupported
+
+__all__ = [
+    "AllBlocksCleared",
+    "BlockHasher",
+    "BlockPool",
+    "BlocksRemoved",
+    "BlocksStored",
+    "CacheKind",
+    "CachedBounds",
+    "Cause",
+    "EngineTraits",
+    "EventsLostError",
+    "HashAlgorithm",
+    "KVEvent",
+    "Nearest",
+    "PoolDifference",
+    "PoolMirror",
+    "Prediction",
+    "Predictor",
+    "PrefixRequest",
+    "Relation",
+    "TimedRequest",
+    "Unsupported",
+    "bound_cached",
+    "event_key",
+    "predict",
+    "require_supported",
+    "seed_from",
+    "unsupported",
+]
