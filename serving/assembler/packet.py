@@ -76,7 +76,7 @@ class ToolSpec(BaseModel):
 
 
 class PacketSpan(BaseModel):
-    """Characters [start, end) of the string at `path` belong to an item; a subtree path covers every leaf below."""
+    """Characters [start, end) of the string at `path`, or the whole subtree there, belong to an item."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
