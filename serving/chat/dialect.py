@@ -75,11 +75,15 @@ _TEXT_PARTS = ("text", "input_text", "output_text", "refusal", "thinking")
 
 def _vllm_keywords(keywords: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     # `merge_kwargs` treats None and "auto" as not given.
-    kept = {key: value for key, value in keywords.items() if value is not None and value != "auto"}
-    reserved = {"chat_template", "tokenize"} & kept.keys()
+    kept: dict[str, JsonValue] = {}
+    for key, value in keywords.items():
+        if value is not None and value != "auto":
+            kept[key] = value
+    reserved = {"chat_template", "tokenize", "tools", "add_generation_prompt"} & kept.keys()
     if reserved:
         raise UsageError(
-            f"Expected template arguments, got {', '.join(sorted(reserved))}, which vLLM refuses. Drop them."
+            f"Expected template arguments, got {', '.join(sorted(reserved))}, which vLLM refuses or sets "
+            "from the request's own fields. Drop them."
         )
     return kept
 
@@ -203,7 +207,7 @@ def _vllm_call(call: JsonObject) -> JsonObject:
 
 
 def _arguments(arguments: JsonValue) -> JsonValue:
-    """An object; text that is no JSON object becomes `{}`, so that a bad turn does not end the conversation."""
+    """An object; text that is no JSON object becomes `{}`: a bad turn must not end the conversation."""
     if isinstance(arguments, dict):
         return arguments
     if not isinstance(arguments, str) or not arguments:

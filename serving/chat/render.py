@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
-from serving.assembler.renderer import CoarseReason, Rendered, RendererIdentity
+from serving.assembler.renderer import CoarseReason, Rendered, RendererIdentity, TokenSpan
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import DialectName, JsonObject, TemplateTraits, dialect_named
 from serving.chat.spans import check_spans, locate, token_spans
@@ -34,6 +34,7 @@ class ChatRenderer:
         *,
         dialect: str = DialectName.VLLM_0_32,
         template_kwargs: Mapping[str, JsonValue] | None = None,
+        add_generation_prompt: bool = True,
         template_override: str | None = None,
     ) -> None:
         """Args: `template_kwargs` is what the request carries as `chat_template_kwargs`
@@ -45,7 +46,11 @@ class ChatRenderer:
         self.tokenizer = ChatTokenizer(folder)
         self._dialect = dialect_named(dialect)
         given = self._dialect.keywords(template_kwargs or {})
-        self._keywords: dict[str, JsonValue] = {"add_generation_prompt": True, "documents": None, **given}
+        self._keywords: dict[str, JsonValue] = {
+            "documents": None,
+            **given,
+            "add_generation_prompt": add_generation_prompt,
+        }
         sources = [
             template_override or load_template(folder, self.tokenizer.config, with_tools=with_tools)
             for with_tools in (False, True)
@@ -149,9 +154,11 @@ def _body(messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> JsonOb
     return {"messages": list(messages), "tools": list(tools)}
 
 
-def _rendered(text: str, encoded: Encoded, spans: Sequence[object], coarse: CoarseReason | None) -> Rendered:
+def _rendered(
+    text: str, encoded: Encoded, spans: tuple[TokenSpan, ...], coarse: CoarseReason | None
+) -> Rendered:
     return Rendered.model_construct(
-        token_ids=encoded.ids, text=text, spans=tuple(spans), token_offsets=encoded.starts, coarse=coarse
+        token_ids=encoded.ids, text=text, spans=spans, token_offsets=encoded.starts, coarse=coarse
     )
 
 

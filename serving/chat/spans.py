@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,15 +44,13 @@ def check_spans(spans: Sequence[PacketSpan], body: Mapping[str, JsonValue]) -> N
     for span in spans:
         value: object = body
         for part in body_path(span.path):
-            if (isinstance(value, dict) and part in value) or (
-                isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value)
-            ):
-                value = value[part]
-            else:
+            try:
+                value = value[part]  # type: ignore[index]
+            except (KeyError, IndexError, TypeError) as error:
                 raise UsageError(
                     f"Expected span {span.item_id!r} to name a place in the packet, got {span.path!r}, where "
                     f"{part!r} is absent. Build spans from the same messages and tools that are rendered."
-                )
+                ) from error
         if span.start == 0 and span.end is None:
             continue
         length = len(value) if isinstance(value, str) else -1
@@ -123,7 +122,7 @@ class _Index:
         ordered = sorted(cuts)
         return [
             (high - low, tuple(number for number in covering if self._covers(number, run, low)))
-            for low, high in zip(ordered, ordered[1:], strict=False)
+            for low, high in itertools.pairwise(ordered)
         ]
 
     def _covering(self, leaf: Leaf) -> tuple[int, ...]:

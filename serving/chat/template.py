@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import BuiltinFunctionType
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -147,11 +148,11 @@ class _TracingEnvironment(ImmutableSandboxedEnvironment):
     """The same environment; what an operation unaware of origins returns adopts its inputs' origin."""
 
     code_generator_class = _TracingCode
-    concat = staticmethod(concat)  # type: ignore[assignment]
+    concat = staticmethod(concat)
     intercepted_binops = frozenset({"%", "*"})
 
-    def __init__(self, **options: object) -> None:
-        super().__init__(**options)  # type: ignore[arg-type]
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         for name, function in self.filters.items():
             self.filters[name] = _adopting(function)
         self.filters["join"] = _joining(self.filters["join"])
@@ -171,9 +172,8 @@ class _TracingEnvironment(ImmutableSandboxedEnvironment):
 def _adopt_all(result: object, sources: object) -> object:
     if type(result) is str:
         return adopt(result, sources)
-    if type(result) in (list, tuple) and any(type(part) is str for part in result):  # type: ignore[attr-defined]
-        parts = [adopt(part, sources) if type(part) is str else part for part in result]  # type: ignore[attr-defined]
-        return type(result)(parts)
+    if isinstance(result, list) and any(type(part) is str for part in result):
+        return [adopt(part, sources) if type(part) is str else part for part in result]
     return result
 
 
