@@ -153,7 +153,10 @@ def _parts(content: JsonValue) -> list[JsonValue]:
 
 def _vllm_content(parts: list[JsonValue], role: JsonValue, content_format: ContentFormat) -> JsonValue:
     texts = [text for part in parts if (text := _part_text(part)) is not None]
-    if content_format is ContentFormat.STRING or role == "tool":
+    if content_format is ContentFormat.STRING:
+        # An empty part leaves no newline behind: the server drops what is falsy before it joins.
+        return join("\n", [text for text in texts if text])
+    if role == "tool":
         return join("\n", texts)
     # Extra keys of a part (`cache_control` …) stay beside its text.
     return [
