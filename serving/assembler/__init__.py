@@ -1,0 +1,3 @@
+"""Context items in, one packet for one model call out."""
+
+from __future__ import annotations

@@ -1,0 +1,371 @@
+"""A string that knows, for each of its characters, which string of the request it came from.
+
+Templates slice, strip, split and join; a string type that carries origins through these operations
+behaves exactly like the plain one, so the template takes the same branches. Markers inserted into the
+text would not: `startswith`, `strip` and `split` see them.
+"""
+
+from __future__ import annotations
+
+import json
+import json.encoder
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, SupportsIndex
+
+from pydantic import JsonValue
+
+from serving.assembler.packet import MessagePath
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A string of the request body, or a container whose punctuation is printed, by its path."""
+
+    path: MessagePath
+
+
+LOST = Leaf(("?",))
+"""The origin of text that one operation made out of several leaves."""
+
+STRUCTURE = -1
+"""Offset of keys, quotes and brackets: part of a container, no character of any string."""
+
+BLURRED = -2
+"""Offset of text that an operation rewrote: from that leaf, position in it unknown."""
+
+
+class Run(NamedTuple):
+    """`length` characters from `leaf`, beginning at its character `offset` (or STRUCTURE, BLURRED)."""
+
+    length: int
+    leaf: Leaf | None
+    offset: int
+
+
+def runs_of(text: str) -> tuple[Run, ...]:
+    """The origins of `text`, in order; their lengths sum to `len(text)`. A plain string has none."""
+    if isinstance(text, Traced):
+        return text.runs
+    return (Run(len(text), None, STRUCTURE),) if text else ()
+
+
+def _compact(runs: Iterable[Run]) -> tuple[Run, ...]:
+    merged: list[Run] = []
+    for run in runs:
+        if run.length == 0:
+            continue
+        if merged and merged[-1].leaf == run.leaf:
+            last = merged[-1]
+            follows = run.offset == (last.offset if last.offset < 0 else last.offset + last.length)
+            if follows:
+                merged[-1] = Run(last.length + run.length, last.leaf, last.offset)
+                continue
+        merged.append(run)
+    return tuple(merged)
+
+
+def _cut(runs: Sequence[Run], start: int, end: int) -> list[Run]:
+    found = []
+    position = 0
+    for length, leaf, offset in runs:
+        low, high = max(start, position), min(end, position + length)
+        if low < high:
+            found.append(Run(high - low, leaf, offset if offset < 0 else offset + low - position))
+        position += length
+        if position >= end:
+            break
+    return found
+
+
+class Traced(str):
+    """A `str` with origins; equal to, and hashed like, the plain string of the same characters."""
+
+    __slots__ = ("runs",)
+    runs: tuple[Run, ...]
+
+    def __new__(cls, text: str, runs: Iterable[Run]) -> Traced:
+        self = super().__new__(cls, text)
+        self.runs = _compact(runs)
+        return self
+
+    @classmethod
+    def whole(cls, text: str, path: MessagePath) -> Traced:
+        """All of `text` is the leaf at `path`."""
+        return cls(text, (Run(len(text), Leaf(path), 0),))
+
+    def _slice(self, start: int, end: int) -> Traced:
+        return Traced(str.__getitem__(self, slice(start, end)), _cut(self.runs, start, end))
+
+    # `str(x)` on a subclass would otherwise drop the origins; jinja2 calls it on everything it prints.
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        return Traced(str.__add__(self, other), (*self.runs, *runs_of(other)))
+
+    # Python tries a subclass's reflected method first, so "literal" + traced comes here.
+    def __radd__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        return Traced(str.__add__(other, self), (*runs_of(other), *self.runs))
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        text = str.__getitem__(self, key)
+        if isinstance(key, slice):
+            start, end, step = key.indices(len(self))
+            if step != 1:
+                indices = range(start, end, step)
+                return Traced(text, [run for i in indices for run in _cut(self.runs, i, i + 1)])
+            return Traced(text, _cut(self.runs, start, end))
+        index = range(len(self))[key]
+        return Traced(text, _cut(self.runs, index, index + 1))
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._slice(i, i + 1) for i in range(len(self)))
+
+    def strip(self, chars: str | None = None, /) -> str:
+        start = len(self) - len(str.lstrip(self, chars))
+        return self._slice(start, max(start, len(str.rstrip(self, chars))))
+
+    def lstrip(self, chars: str | None = None, /) -> str:
+        return self._slice(len(self) - len(str.lstrip(self, chars)), len(self))
+
+    def rstrip(self, chars: str | None = None, /) -> str:
+        return self._slice(0, len(str.rstrip(self, chars)))
+
+    def removeprefix(self, prefix: str, /) -> str:
+        return self._slice(len(self) - len(str.removeprefix(self, prefix)), len(self))
+
+    def removesuffix(self, suffix: str, /) -> str:
+        return self._slice(0, len(str.removesuffix(self, suffix)))
+
+    def _locate(self, pieces: Sequence[str], separator: str | None) -> list[str]:
+        located: list[str] = []
+        position = 0
+        for piece in pieces:
+            if separator is None:
+                # Between whitespace-separated pieces lies only whitespace, so the first match is the piece.
+                position = str.find(self, piece, position)
+            located.append(self._slice(position, position + len(piece)))
+            position += len(piece) + len(separator or "")
+        return located
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return self._locate(str.split(self, sep, maxsplit), sep)
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        return self._locate(str.rsplit(self, sep, maxsplit), sep)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        lines: list[str] = []
+        position = 0
+        for bare, kept in zip(str.splitlines(self), str.splitlines(self, keepends=True), strict=True):
+            lines.append(self._slice(position, position + len(kept if keepends else bare)))
+            position += len(kept)
+        return lines
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        return self._three(str.partition(self, sep))
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        return self._three(str.rpartition(self, sep))
+
+    def _three(self, parts: tuple[str, str, str]) -> tuple[str, str, str]:
+        first, second = len(parts[0]), len(parts[0]) + len(parts[1])
+        return self._slice(0, first), self._slice(first, second), self._slice(second, len(self))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
+        if not old:
+            return adopt(str.replace(self, old, new, count), (self, new))
+        return join(new, self.split(old, count))
+
+    def join(self, iterable: Iterable[str], /) -> str:
+        return join(self, iterable)
+
+    def upper(self) -> str:
+        return self._recased(str.upper(self))
+
+    def lower(self) -> str:
+        return self._recased(str.lower(self))
+
+    def title(self) -> str:
+        return self._recased(str.title(self))
+
+    def capitalize(self) -> str:
+        return self._recased(str.capitalize(self))
+
+    def _recased(self, text: str) -> str:
+        # "ß".upper() is "SS": positions move, so only the leaf is known.
+        return Traced(text, self.runs) if len(text) == len(self) else adopt(text, self)
+
+
+def join(separator: str, pieces: Iterable[str]) -> str:
+    """`separator.join(pieces)` with origins; a plain string when nothing in it is traced."""
+    parts = list(pieces)
+    text = str.join(separator, parts)
+    if not isinstance(separator, Traced) and not any(isinstance(part, Traced) for part in parts):
+        return text
+    runs: list[Run] = []
+    for index, part in enumerate(parts):
+        if index:
+            runs.extend(runs_of(separator))
+        runs.extend(runs_of(part))
+    return Traced(text, runs)
+
+
+def concat(pieces: Iterable[str]) -> str:
+    """The pieces in a row, with origins."""
+    return join("", pieces)
+
+
+def leaves_in(value: object) -> set[Leaf]:
+    """The leaves that strings in `value` (a string, or nested lists, tuples and mappings) come from."""
+    if isinstance(value, Traced):
+        return {run.leaf for run in value.runs if run.leaf is not None}
+    if isinstance(value, dict):
+        return {leaf for pair in value.items() for part in pair for leaf in leaves_in(part)}
+    if isinstance(value, list | tuple):
+        return {leaf for part in value for leaf in leaves_in(part)}
+    return set()
+
+
+def adopt(text: str, sources: object) -> str:
+    """Give `text`, made by an operation that knows no origins, the one leaf of its sources, or LOST."""
+    leaves = leaves_in(sources)
+    if not leaves or not text:
+        return text
+    leaf = next(iter(leaves)) if len(leaves) == 1 else LOST
+    return Traced(text, (Run(len(text), leaf, BLURRED),))
+
+
+def trace(value: JsonValue, path: MessagePath = ()) -> JsonValue:
+    """A copy of `value` in which each string knows its path; keys belong to their container."""
+    if isinstance(value, str):
+        return Traced.whole(value, path)
+    if isinstance(value, list):
+        return [trace(part, (*path, index)) for index, part in enumerate(value)]
+    if isinstance(value, dict):
+        container = Leaf(path)
+        return {
+            Traced(key, (Run(len(key), container, STRUCTURE),)): trace(part, (*path, key))
+            for key, part in value.items()
+        }
+    return value
+
+
+def rekey(rebuilt: dict[str, JsonValue], original: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """`rebuilt`, whose keys (and so its punctuation) belong to the container that `original` was."""
+    first = next(iter(original), "")
+    if not isinstance(first, Traced):
+        return rebuilt
+    leaf = first.runs[0].leaf if first.runs else None
+    return {Traced(key, (Run(len(key), leaf, STRUCTURE),)): part for key, part in rebuilt.items()}
+
+
+def sole_path(text: str) -> MessagePath | None:
+    """The path of the one leaf that all of `text` comes from."""
+    runs = runs_of(text)
+    leaf = runs[0].leaf if len(runs) == 1 else None
+    return None if leaf is None else leaf.path
+
+
+def to_json(
+    value: object,
+    *,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """`json.dumps` with origins: quotes, keys and punctuation belong to the enclosing container.
+
+    Raises: TypeError, as `json.dumps` does, for a value that JSON cannot hold.
+    """
+    if not leaves_in(value):
+        return json.dumps(
+            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+    item, key = separators or ((", ", ": ") if indent is None else (",", ": "))
+    step = " " * indent if isinstance(indent, int) else indent
+    return concat(_Encoder(ensure_ascii, step, item, key, sort_keys).chunks(value, None, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoder:
+    ensure_ascii: bool
+    step: str | None
+    item_separator: str
+    key_separator: str
+    sort_keys: bool
+
+    def chunks(self, value: object, owner: Leaf | None, depth: int) -> Iterator[str]:
+        if isinstance(value, str):
+            yield self._string(value, owner)
+        elif isinstance(value, dict):
+            first = next(iter(value), None)
+            own = runs_of(first)[0].leaf if isinstance(first, Traced) and first else owner
+            pairs = sorted(value.items()) if self.sort_keys else value.items()
+            entries = (
+                (self._key(key, own), _owned(self.key_separator, own), *self.chunks(part, own, depth + 1))
+                for key, part in pairs
+            )
+            yield from self._container("{}", entries, own, depth)
+        elif isinstance(value, list | tuple):
+            elements = (tuple(self.chunks(part, owner, depth + 1)) for part in value)
+            yield from self._container("[]", elements, owner, depth)
+        else:
+            yield _owned(json.dumps(value), owner)
+
+    def _container(
+        self, brackets: str, entries: Iterable[tuple[str, ...]], owner: Leaf | None, depth: int
+    ) -> Iterator[str]:
+        empty = True
+        yield _owned(brackets[0], owner)
+        for entry in entries:
+            lead = "" if empty else self.item_separator
+            if self.step is not None:
+                lead += "\n" + self.step * (depth + 1)
+            yield _owned(lead, owner)
+            yield from entry
+            empty = False
+        if self.step is not None and not empty:
+            yield _owned("\n" + self.step * depth, owner)
+        yield _owned(brackets[1], owner)
+
+    def _key(self, key: object, owner: Leaf | None) -> str:
+        if isinstance(key, str):
+            return self._string(key, owner)
+        # json.dumps turns the other allowed keys (numbers, booleans, null) into strings of their JSON.
+        return _owned(json.dumps({key: 0})[1:-4], owner)
+
+    def _string(self, text: str, owner: Leaf | None) -> str:
+        encode = json.encoder.encode_basestring_ascii if self.ensure_ascii else json.encoder.encode_basestring
+        encoded = encode(str.__str__(text))
+        runs = [Run(1, owner, STRUCTURE), *self._escaped(text, len(encoded) - 2), Run(1, owner, STRUCTURE)]
+        return Traced(encoded, runs)
+
+    def _escaped(self, text: str, encoded_length: int) -> list[Run]:
+        origins = runs_of(text)
+        if encoded_length == len(text):
+            return list(origins)
+        runs: list[Run] = []
+        position = 0
+        for match in _ESCAPED_ASCII.finditer(text) if self.ensure_ascii else _ESCAPED.finditer(text):
+            runs.extend(_cut(origins, position, match.start()))
+            encode = json.encoder.encode_basestring_ascii
+            width = len(encode(match.group())) - 2
+            runs.extend(_cut(origins, match.start(), match.end()) * width)
+            position = match.end()
+        return runs + _cut(origins, position, len(text))
+
+
+_ESCAPED = re.compile(r'[\x00-\x1f\\"]')
+_ESCAPED_ASCII = re.compile(r"[^ !#-\[\]-~]")
+
+
+def _owned(text: str, owner: Leaf | None) -> str:
+    return text if owner is None else Traced(text, (Run(len(text), owner, STRUCTURE),))
