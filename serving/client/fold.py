@@ -159,6 +159,10 @@ class ReplyFold:
         return shown
 
     def _arrive(self, at_ns: int, tokens: int | None) -> None:
+        # Two events that one read brought are one arrival: the gap between them is our parsing, not time.
+        if self.arrivals and self.arrivals[-1].at_ns == at_ns:
+            before = self.arrivals.pop().tokens
+            tokens = None if before is None or tokens is None else before + tokens
         self.arrivals.append(Arrival(at_ns=at_ns, tokens=tokens))
         self.last_token_ns = at_ns
 
