@@ -141,9 +141,7 @@ def _exactness(repeated: list[CanaryCall], block_size: int | None) -> Fact[bool]
         if expected is None or prompt is None or block_size is None or call.cached_tokens is None:
             return Fact(value=None, how="the block size, a prompt's length or a cached count is unknown")
         if expected < 3 * block_size:
-            return Fact(
-                value=None, how=f"a prompt of {prompt} tokens has fewer than 3 blocks of {block_size}"
-            )
+            return Fact(value=None, how=f"{prompt} tokens hold fewer than 3 reusable blocks of {block_size}")
         compared.append(f"{call.cached_tokens} of {prompt} tokens cached, {expected} expected")
     exact = all(call.cached_tokens == call.expected_cached_tokens for call in repeated)
     return Fact(value=exact, how=f"{'; '.join(compared)} with block size {block_size}")
