@@ -31,7 +31,7 @@ class Splitter(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AddedToken:
-    """A token that is matched in the text before BPE; `special` ones are left out when decoding for people."""
+    """A token matched in the text before BPE; `special` ones are left out when decoding for people."""
 
     id: int
     text: str
@@ -120,7 +120,9 @@ def parse_ranks(content: bytes) -> dict[bytes, int]:
             if int(rank) != number or token in ranks:
                 raise ValueError("ranks must count up from 0, each token once")
         except (ValueError, binascii.Error) as error:
-            raise LabError(f"Expected a tiktoken rank file, but line {number + 1} is bad: {error}.") from error
+            raise LabError(
+                f"Expected a tiktoken rank file, but line {number + 1} is bad: {error}."
+            ) from error
         ranks[token] = number
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         raise LabError(f"Expected ranks for all 256 bytes, but {len(missing)} lack one, first {missing[0]}.")

@@ -1,8 +1,8 @@
 """Where models live on this disk, and how two pulls stay out of each other's way.
 
-    <root>/models/<folder name>/     finished: moved here in one step, with its record inside
-    <root>/staging/<folder name>/    being made; what it holds is checked before it is used again
-    <root>/locks/<folder name>.lock  held while a pull or a removal works on that name
+<root>/models/<folder name>/     finished: moved here in one step, with its record inside
+<root>/staging/<folder name>/    being made; what it holds is checked before it is used again
+<root>/locks/<folder name>.lock  held while a pull or a removal works on that name
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def require_sha256(path: Path, expected: str, what: str) -> None:
 def wrong_digest(what: str, expected: str, found: str) -> str:
     """The sentence for a file whose content is not the pinned one."""
     return (
-        f"Expected {what} to have SHA-256 {expected}, but it has {found}; the file was removed: "
+        f"Expected {what} to have SHA-256 {expected}, but it has {found}; it is not used: "
         f"pull again, and if the difference stays, the published file has changed and must not be used."
     )
 

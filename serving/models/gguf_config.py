@@ -1,4 +1,4 @@
-"""The JSON files beside the weights, from a GGUF's metadata: configuration, tokenizer, chat template. Pure."""
+"""The JSON files beside the weights, from a GGUF's metadata: configuration, tokenizer, template. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GgufModel:
 
 
 def describe_gguf(header: GgufHeader) -> GgufModel:
-    """Translate a header of the families `Family`; raises `LabError` on what the lab cannot convert faithfully."""
+    """Translate a header; raises `LabError` on what the lab cannot convert faithfully."""
     metadata = _Metadata(header.metadata)
     family = _family(metadata)
     config = _config(metadata, family, header)
@@ -75,7 +75,9 @@ def _family(metadata: _Metadata) -> Family:
 def _config(metadata: _Metadata, family: Family, header: GgufHeader) -> dict[str, JsonValue]:
     scaling = metadata.optional_text(f"{family}.rope.scaling.type")
     if scaling not in (None, "none"):
-        raise LabError(f"Expected unscaled rotary positions, but the GGUF says {scaling!r}; use its safetensors.")
+        raise LabError(
+            f"Expected unscaled rotary positions, but the GGUF says {scaling!r}; use its safetensors."
+        )
     hidden = metadata.number(f"{family}.embedding_length")
     heads = metadata.number(f"{family}.attention.head_count")
     rows = _embedding_rows(header.tensors, hidden)
@@ -112,7 +114,9 @@ def _embedding_rows(tensors: tuple[GgufTensor, ...], hidden: int) -> int:
     for tensor in tensors:
         if tensor.name == "token_embd.weight":
             if len(tensor.shape) != 2 or tensor.shape[1] != hidden:
-                raise LabError(f"Expected an embedding of (tokens, {hidden}), but its shape is {tensor.shape}.")
+                raise LabError(
+                    f"Expected an embedding of (tokens, {hidden}), but its shape is {tensor.shape}."
+                )
             return tensor.shape[0]
     raise LabError("Expected a tensor 'token_embd.weight' in the GGUF, but there is none.")
 
@@ -130,23 +134,29 @@ def _tokenizer(metadata: _Metadata) -> dict[str, JsonValue]:
     model, splitter = metadata.text("tokenizer.ggml.model"), metadata.text("tokenizer.ggml.pre")
     if model != "gpt2" or splitter not in set(Splitter):
         raise LabError(
-            f"Expected a 'gpt2' tokenizer split as {' or '.join(Splitter)}, but the GGUF has {model!r} split as "
-            f"{splitter!r}; give the model's safetensors folder or hub id instead."
+            f"Expected a 'gpt2' tokenizer split as {' or '.join(Splitter)}, but the GGUF has {model!r} split "
+            f"as {splitter!r}; give the model's safetensors folder or hub id instead."
         )
     tokens = [str(token) for token in metadata.items("tokenizer.ggml.tokens")]
     types = metadata.items("tokenizer.ggml.token_type")
     if len(types) != len(tokens):
         raise LabError(f"Expected a type for each of {len(tokens)} tokens, but the GGUF has {len(types)}.")
     if unknown := set(types) - {_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED}:
-        raise LabError(f"Expected token types 1, 3, 4 and 5, but the GGUF also has {sorted(map(str, unknown))}.")
+        raise LabError(
+            f"Expected token types 1, 3, 4 and 5, but the GGUF also has {sorted(map(str, unknown))}."
+        )
     added = [
         AddedToken(index, token, kind == _CONTROL)
         for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
         if kind in (_CONTROL, _USER_DEFINED)
     ]
-    # Unused tokens ("[PAD151665]") only fill the embedding up; in a vocabulary they would be words.
+    # Unused tokens ("[PAD151665]") only fill the embedding up; in a vocabulary they would be words. An added
+    # token below the last word must be in it: the tokenizers library numbers the others from the end on.
+    last = max((index for index, kind in enumerate(types) if kind == _NORMAL), default=-1)
     vocabulary = {
-        token: index for index, (token, kind) in enumerate(zip(tokens, types, strict=True)) if kind == _NORMAL
+        token: index
+        for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if index <= last and kind != _UNUSED
     }
     return tokenizer_json(vocabulary, _merges(metadata), added, Splitter(splitter))
 
@@ -171,7 +181,7 @@ def _tokenizer_config(metadata: _Metadata, family: Family) -> dict[str, JsonValu
     if metadata.optional_flag("tokenizer.ggml.add_bos_token"):
         raise LabError("Expected a tokenizer that adds no first token, but the GGUF asks for one.")
     return {
-        # Not the family's own class: that one rebuilds the pipeline in code, this one takes the file as it is.
+        # Not the family's own class: that one rebuilds the pipeline in code, this takes the file as it is.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": named("bos"),
         "eos_token": named("eos"),
@@ -201,11 +211,13 @@ class _Metadata:
         raise _missing(key, "a whole number", value)
 
     def real(self, key: str) -> float:
-        """The shortest decimal that is the stored float32, so that 1e-6 reads 1e-06 and not 9.99999997e-07."""
+        """The shortest decimal that is the stored float32: 1e-06, not 9.999999974752427e-07."""
         value = self._entries.get(key)
         if not isinstance(value, float):
             raise _missing(key, "a number", value)
-        return next(short for digits in range(1, 18) if _float32(short := float(f"{value:.{digits}g}")) == value)
+        return next(
+            short for digits in range(1, 18) if _float32(short := float(f"{value:.{digits}g}")) == value
+        )
 
     def text(self, key: str) -> str:
         value = self.optional_text(key)

@@ -28,8 +28,8 @@ def write_safetensors(
     """Dequantise every piece of `layout` from `gguf` into the new file `target`; return its SHA-256.
 
     Pieces are dealt out in file order, so the finished part grows from the front, and this process hashes it
-    while the others work: hashing alone takes about as long as the dequantisation. Progress counts bytes of the
-    result. Raises `LabError` with the worker's own last line when one fails, or when the disk is full.
+    while the others work: hashing alone takes about as long as the dequantisation. Progress counts bytes of
+    the result. Raises `LabError` with the worker's own last line when one fails, or when the disk is full.
     """
     count = workers or min(os.cpu_count() or 1, _MAX_WORKERS)
     progress.begin("convert", total=layout.total_bytes, unit="bytes")
@@ -56,7 +56,9 @@ def _hash_growing(written: FileIO, layout: Layout, finished: Iterator[int], prog
             _hash_piece(digest, written, layout.pieces[front])
             front += 1
     if front < len(done):
-        raise LabError(f"Expected {len(done)} converted pieces, but the workers made {sum(done)}; pull again.")
+        raise LabError(
+            f"Expected {len(done)} converted pieces, but the workers made {sum(done)}; pull again."
+        )
     return digest.hexdigest()
 
 
@@ -65,7 +67,9 @@ def _hash_piece(digest: hashlib._Hash, written: FileIO, piece: Piece) -> None:
     while left:
         block = os.pread(written.fileno(), left, piece.target + piece.bytes - left)
         if not block:
-            raise LabError(f"Expected {piece.name} in {written.name}, but the file ends before it; pull again.")
+            raise LabError(
+                f"Expected {piece.name} in {written.name}, but the file ends before it; pull again."
+            )
         digest.update(block)
         left -= len(block)
 
@@ -73,7 +77,12 @@ def _hash_piece(digest: hashlib._Hash, written: FileIO, piece: Piece) -> None:
 @contextlib.contextmanager
 def _running(jobs: Sequence[Job]) -> Iterator[Iterator[int]]:
     """Start one process a job and give the indices that they report, all through one pipe."""
-    environment = {**os.environ, "PYTHONPATH": _import_path(), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": _import_path(),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     read_end, write_end = os.pipe()
     children: list[subprocess.Popen[str]] = []
     with contextlib.ExitStack() as cleanup:
@@ -99,7 +108,8 @@ def _running(jobs: Sequence[Job]) -> Iterator[Iterator[int]]:
             with contextlib.suppress(BrokenPipeError), child.stdin as stdin:  # a dead child is reported below
                 stdin.write(job.to_json())
         yield _lines(reports)
-        if any([child.wait() for child in children]):
+        codes = [child.wait() for child in children]
+        if any(codes):
             errors.seek(0)
             raise LabError(_failure(errors.read()))
 

@@ -24,13 +24,15 @@ class Converted:
 
 
 def convert_gguf(gguf: Path, into: Path, *, progress: Progress) -> Converted:
-    """Fill the empty folder `into` with the model in `gguf`: float32 weights, configuration, tokenizer, template.
+    """Fill the empty folder `into` with the model in `gguf`: weights, configuration, tokenizer, template.
 
     Raises `LabError` when the GGUF is torn or of a kind that cannot be converted faithfully.
     """
     header = read_gguf_header(gguf)
     model = describe_gguf(header)
-    layout = plan_layout(header, model.family, blocks=model.blocks, heads=model.heads, kv_heads=model.kv_heads)
+    layout = plan_layout(
+        header, model.family, blocks=model.blocks, heads=model.heads, kv_heads=model.kv_heads
+    )
     for name, content in model.files.items():
         write_json(into / name, content)
     if model.chat_template is not None:

@@ -22,7 +22,10 @@ GgufValue = GgufScalar | tuple[GgufScalar, ...]
 
 _STRING, _ARRAY = 8, 9
 _SCALARS: Mapping[int, struct.Struct] = MappingProxyType(
-    {code: struct.Struct(f"<{letter}") for code, letter in zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True)}
+    {
+        code: struct.Struct(f"<{letter}")
+        for code, letter in zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True)
+    }
 )
 _MAX_DIMENSIONS = 4
 
@@ -79,7 +82,8 @@ def _parse(view: mmap.mmap) -> GgufHeader:
         raise ValueError(f"alignment {alignment!r}")
     start = -(-cursor.at // alignment) * alignment
     tensors = tuple(
-        GgufTensor(name, shape, quantization, start + offset) for name, shape, quantization, offset in described
+        GgufTensor(name, shape, quantization, start + offset)
+        for name, shape, quantization, offset in described
     )
     return GgufHeader(MappingProxyType(metadata), tensors, len(view))
 

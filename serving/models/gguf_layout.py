@@ -15,7 +15,7 @@ from serving.models.gguf_header import GgufHeader, GgufTensor
 
 FLOAT32_BYTES = 4
 _PIECE_ELEMENTS = 1 << 20
-"""4 MiB of float32: with larger pieces the dequantisation leaves the processor's caches and is up to six times slower."""
+"""4 MiB of float32; larger pieces leave the processor's caches and are up to six times slower."""
 
 
 class Family(StrEnum):
@@ -87,15 +87,20 @@ def plan_layout(header: GgufHeader, family: Family, *, blocks: int, heads: int, 
     """Lay out every tensor of `header` as float32 in a safetensors file.
 
     float32 holds each dequantised value exactly, bfloat16 would round it. The safetensors package can only
-    save arrays that are in memory, so the header (8 bytes of length, JSON, padding to 8 bytes) is written here:
-    https://github.com/huggingface/safetensors#format. Raises `LabError` when a tensor is missing or unknown.
+    save arrays that are in memory, so the header (8 bytes of length, JSON, padding to 8 bytes) is written
+    here: https://github.com/huggingface/safetensors#format. Raises `LabError` when a tensor is missing or
+    unknown.
     """
     names = _published_names(header.tensors, family, blocks)
     described: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
     for tensor in header.tensors:
         size = math.prod(tensor.shape) * FLOAT32_BYTES
-        described[names[tensor.name]] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": (at, at + size)}
+        described[names[tensor.name]] = {
+            "dtype": "F32",
+            "shape": tensor.shape,
+            "data_offsets": (at, at + size),
+        }
         at += size
     text = json.dumps(described, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -116,8 +121,8 @@ def _published_names(tensors: Sequence[GgufTensor], family: Family, blocks: int)
     found = {tensor.name for tensor in tensors}
     if missing := sorted(wanted - found):
         raise LabError(
-            f"Expected {len(wanted)} tensors of a {family} model with {blocks} blocks, but {len(missing)} are "
-            f"missing, first {missing[0]!r}; the GGUF is not complete."
+            f"Expected {len(wanted)} tensors of a {family} model with {blocks} blocks, but {len(missing)} "
+            f"are missing, first {missing[0]!r}; the GGUF is not complete."
         )
     if unknown := sorted(found - wanted - {"output.weight"}):
         raise LabError(

@@ -51,7 +51,7 @@ def run_job(job: Job) -> Iterator[int]:
     try:
         for index, piece in job.pieces:
             values = np.ascontiguousarray(dequantise_piece(source, piece), dtype="<f4")
-            _write_all(target, memoryview(values).cast("B"), piece.target)
+            _write_all(target, values.data.cast("B"), piece.target)
             yield index
     finally:
         os.close(target)
@@ -66,7 +66,9 @@ def dequantise_piece(source: NDArray[np.uint8], piece: Piece) -> NDArray[np.floa
     quantization = GGMLQuantizationType(piece.quantization)
     block, block_bytes = GGML_QUANT_SIZES[quantization]
     if piece.columns % block:
-        raise ValueError(f"{piece.name}: {piece.columns} columns are no multiple of {quantization.name}'s {block}")
+        raise ValueError(
+            f"{piece.name}: {piece.columns} columns are no multiple of {quantization.name}'s {block}"
+        )
     row_bytes = piece.columns // block * block_bytes
     start = piece.source + piece.first_row * row_bytes
     raw = source[start : start + piece.rows * row_bytes]

@@ -23,8 +23,8 @@ from serving.models.files import write_json
 _RANK_COUNT = 151_643
 _END_OF_TEXT, _END_OF_TURN = 151_643, 151_645
 
-# In id order from 151,643 on. The first 14 are special; the rest stay visible in decoded text, because parsers
-# of tool calls and of reasoning read them there.
+# In id order from 151,643 on. The first 14 are special; the rest stay visible in decoded text, because
+# parsers of tool calls and of reasoning read them there.
 _SPECIAL = (
     "<|endoftext|>",
     "<|im_start|>",
@@ -77,7 +77,7 @@ def qwen3_tokenizer(ranks: Mapping[bytes, int]) -> dict[str, JsonValue]:
 
 
 def build_shape(into: Path, recipe: ShapeRecipe, ranks_file: bytes, template: str) -> None:
-    """Write configuration, tokenizer and chat template of a Qwen3 of this shape into the empty folder `into`."""
+    """Write configuration, tokenizer and chat template of a Qwen3 of this shape into `into`."""
     ranks = parse_ranks(ranks_file)
     if len(ranks) != _RANK_COUNT:
         raise LabError(f"Expected Qwen's {_RANK_COUNT} ranks, but the rank file has {len(ranks)}.")
