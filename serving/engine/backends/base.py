@@ -35,7 +35,7 @@ class BackendPlan(BaseModel):
 
 
 def length_flags(config: EngineConfig) -> tuple[str, ...]:
-    """The longest request: as asked, else the model's own limit or what fits into the cache (vLLM's `auto`)."""
+    """The longest request: as asked, else the model's limit or what fits into the cache (`auto`)."""
     return ("--max-model-len", str(config.max_model_len or "auto"))
 
 
