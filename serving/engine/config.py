@@ -47,7 +47,7 @@ class EngineConfig(BaseModel):
     """Tokens per KV-cache block."""
     kv_cache_bytes: int | None = Field(default=None, ge=1)
     max_model_len: int | None = Field(default=None, ge=1)
-    """Prompt and output tokens of one request."""
+    """Prompt and output tokens of one request; None: the model's limit, less in a small cache."""
     max_num_batched_tokens: int | None = Field(default=None, ge=1)
     dtype: Dtype | None = None
     api_key: SecretStr | None = None

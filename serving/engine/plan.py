@@ -46,8 +46,6 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
         argv += ["--reasoning-parser", model.reasoning_parser]
     if config.block_size is not None:
         argv += ["--block-size", str(config.block_size)]
-    if config.max_model_len is not None:
-        argv += ["--max-model-len", str(config.max_model_len)]
     argv += [*backend.flags, *config.extra_flags]
     return EngineCommand(
         argv=tuple(argv),

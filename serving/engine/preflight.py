@@ -71,6 +71,13 @@ class MemoryNeed(BaseModel):
         """The sum of the parts."""
         return self.weights + self.kv_cache + self.overhead
 
+    def in_words(self) -> str:
+        """The parts in GiB."""
+        return (
+            f"weights {self.weights / _GIB:.1f}, KV cache {self.kv_cache / _GIB:.1f}, "
+            f"engine {self.overhead / _GIB:.1f}"
+        )
+
 
 def preflight(config: EngineConfig, machine: Machine) -> None:
     """Refuse what cannot start: no weights, too little memory, a cache below one request, a taken port.
@@ -138,7 +145,9 @@ def memory_need(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> Memory
 
 
 def check_cache(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> None:
-    """The KV cache holds at least one request of the longest length (vLLM refuses to start otherwise)."""
+    """The KV cache holds one request of the length asked for (vLLM refuses to start otherwise)."""
+    if config.max_model_len is None:
+        return  # the backend then asks for the longest length that fits
     asked = config.kv_cache_bytes or (DEFAULT_KV_CACHE_BYTES if config.backend is BackendName.CPU else None)
     if asked is None:
         return
@@ -160,10 +169,9 @@ def check_memory(config: EngineConfig, machine: Machine, need: MemoryNeed) -> No
     if need.total > available:
         place = "on the device" if on_gpu else "of memory"
         raise LabError(
-            f"{config.model.name} needs about {need.total / _GIB:.1f} GiB (weights {need.weights / _GIB:.1f}, "
-            f"KV cache {need.kv_cache / _GIB:.1f}, engine {need.overhead / _GIB:.1f}) and "
-            f"{available / _GIB:.1f} GiB {place} are free: take a smaller model or cache, or end other "
-            "programs."
+            f"{config.model.name} needs about {need.total / _GIB:.1f} GiB ({need.in_words()}) and "
+            f"{available / _GIB:.1f} GiB {place} are free: take a smaller model or cache, or end "
+            "other programs."
         )
 
 

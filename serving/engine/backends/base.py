@@ -34,6 +34,11 @@ class BackendPlan(BaseModel):
     notes: tuple[str, ...]
 
 
+def length_flags(config: EngineConfig) -> tuple[str, ...]:
+    """The longest request: as asked, else the model's limit or what fits into the cache (`auto`)."""
+    return ("--max-model-len", str(config.max_model_len or "auto"))
+
+
 class Backend(Protocol):
     """One kind of engine: pure functions of a machine and a configuration."""
 

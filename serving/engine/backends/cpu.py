@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from serving.engine.backends.base import Availability, BackendName, BackendPlan
+from serving.engine.backends.base import Availability, BackendName, BackendPlan, length_flags
 from serving.engine.config import Dtype, EngineConfig
 from serving.engine.machine import Machine, format_cores
 from serving.errors import UsageError
@@ -70,6 +70,7 @@ class CpuBackend:
             flags=(
                 "--dtype",
                 dtype,
+                *length_flags(config),
                 "--enforce-eager",
                 "--kv-cache-memory-bytes",
                 str(kv_bytes),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serving.engine.backends.base import Availability, BackendName, BackendPlan
+from serving.engine.backends.base import Availability, BackendName, BackendPlan, length_flags
 from serving.engine.config import Dtype, EngineConfig
 from serving.engine.machine import Machine
 
@@ -35,7 +35,7 @@ class CudaBackend:
 
     def plan(self, config: EngineConfig, machine: Machine) -> BackendPlan:
         """vLLM's defaults are made for this device: only what was asked for is said."""
-        flags: list[str] = ["--dtype", self.dtype(config, machine)]
+        flags: list[str] = ["--dtype", self.dtype(config, machine), *length_flags(config)]
         if config.kv_cache_bytes is not None:
             flags += ["--kv-cache-memory-bytes", str(config.kv_cache_bytes)]
         if config.max_num_batched_tokens is not None:

@@ -41,6 +41,8 @@ class MetalBackend:
         if machine.metal_python is None:
             raise UsageError(f"The Metal backend cannot start: {self.availability(machine).reason}.")
         flags: list[str] = ["--dtype", self.dtype(config, machine)]
+        if config.max_model_len is not None:
+            flags += ["--max-model-len", str(config.max_model_len)]
         if config.max_num_batched_tokens is not None:
             flags += ["--max-num-batched-tokens", str(config.max_num_batched_tokens)]
         env = {"VLLM_METAL_USE_PAGED_ATTENTION": "1"}

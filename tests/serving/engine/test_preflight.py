@@ -39,11 +39,12 @@ def test_real_weights_must_be_there_and_dummy_ones_need_not(tmp_path: Path) -> N
 
 
 def test_a_cache_below_one_request_is_refused_with_the_length_that_fits(tmp_path: Path) -> None:
-    config = config_for(write_config(tmp_path), max_model_len=None, kv_cache_bytes=GIB)
+    config = config_for(write_config(tmp_path), max_model_len=40960, kv_cache_bytes=GIB)
     # 28 layers × 8 heads × 128 × 2 (keys, values) × 4 bytes = 229376 bytes a token
     with pytest.raises(UsageError, match=r"needs 8\.75 GiB .* set max_model_len to 4681 or less"):
         preflight(config, PLAIN_CPU)
     preflight(config.model_copy(update={"max_model_len": 4681}), PLAIN_CPU)
+    preflight(config.model_copy(update={"max_model_len": None}), PLAIN_CPU)
 
 
 def test_too_little_memory_is_refused_with_the_numbers(tmp_path: Path) -> None:

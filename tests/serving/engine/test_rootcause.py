@@ -1,0 +1,75 @@
+"""Logs of real failures of vLLM 0.32 (shortened: progress lines and source frames left out)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.rootcause import Failure, find_fatal, root_cause
+from serving.engine.stages import Stage, furthest_stage
+
+LOGS = Path(__file__).parent / "logs"
+
+CASES = {
+    "block_size_16": (Failure.BLOCK_SIZE, "multiples of 32, and 16 was asked for"),
+    "missing_weights": (Failure.MISSING_WEIGHTS, "/models/tiny holds no weight files"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_real_failure_becomes_one_sentence(name: str) -> None:
+    failure, words = CASES[name]
+    cause = root_cause((LOGS / f"{name}.log").read_text())
+    assert cause is not None
+    assert cause.failure is failure
+    assert words in cause.sentence
+    assert "\n" not in cause.sentence
+    assert cause.sentence.endswith(".")
+
+
+def test_every_log_is_a_case() -> None:
+    assert {file.stem for file in LOGS.iterdir()} == {*CASES, "healthy"}
+
+
+@pytest.mark.parametrize("name", ["block_size_16", "missing_weights"])
+def test_a_fatal_line_stands_before_the_last_process_ends(name: str) -> None:
+    log = (LOGS / f"{name}.log").read_text()
+    fatal = find_fatal(log)
+    assert fatal is not None
+    assert log.index(fatal) < log.index("Engine core initialization failed")
+
+
+def test_a_healthy_log_holds_no_failure_and_passes_through_the_stages_in_order() -> None:
+    lines = (LOGS / "healthy.log").read_text().splitlines(keepends=True)
+    assert find_fatal("".join(lines)) is None
+    assert root_cause("".join(lines)) is None
+    order = list(Stage)
+    reached = [order.index(furthest_stage("".join(lines[:count]))) for count in range(len(lines) + 1)]
+    assert reached == sorted(reached)
+    assert set(reached) == set(range(len(order)))
+
+
+def test_an_unknown_exception_is_told_in_its_own_words_and_its_consequences_are_not() -> None:
+    log = (
+        "(EngineCore pid=3) ERROR 01-01 00:00:00 [core.py:1] EngineCore failed to start.\n"
+        "(EngineCore pid=3) ERROR 01-01 00:00:00 [core.py:1] KeyError: 'rope'\n"
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.\n"
+    )
+    cause = root_cause(log)
+    assert cause is not None
+    assert (cause.failure, cause.sentence) == (Failure.OTHER, "KeyError: 'rope'.")
+
+
+def test_a_consequence_alone_is_no_cause() -> None:
+    assert root_cause("RuntimeError: Engine core initialization failed. See root cause above.\n") is None
+
+
+@given(st.text())
+def test_any_text_can_be_read(text: str) -> None:
+    cause = root_cause(text)
+    assert cause is None or cause.line in text or cause.line.strip() == cause.line
+    fatal = find_fatal(text)
+    assert fatal is None or fatal in text
