@@ -147,7 +147,9 @@ def check(python: Path, engine: str) -> None:
     if not has_engine:
         raise SetupError("vllm is missing although it was installed: rm -r .venv and run `make setup` again")
     if cuda is not None:
-        raise SetupError(f"torch is a CUDA build ({cuda}) and the CPU engine needs the CPU build: rm -r .venv and retry")
+        raise SetupError(
+            f"torch is a CUDA build ({cuda}) and the CPU engine needs the CPU build: rm -r .venv and retry"
+        )
     for name in found:
         raise SetupError(f"{name} is installed and {UNWANTED[name]}: `.venv/bin/pip uninstall {name}`")
 
@@ -174,7 +176,9 @@ def setup(venv: Path, asked: str | None) -> None:
             install_resolved(python, "cuda,notebooks,dev" if engine == "cuda" else "notebooks,dev")
     check(python, engine)
     if engine == "metal":
-        say("the engine itself is vllm-metal, which installs into its own environment: `ctxlab doctor` says how")
+        say(
+            "the engine itself is vllm-metal, which installs into its own environment: `ctxlab doctor` says how"
+        )
     stamp.write_text(fingerprint(engine))
     size = folder_size(venv) / 1e9
     say(f"done in {time.monotonic() - started:.0f} s, {size:.1f} GB: `{venv.name}/bin/ctxlab --help`")
@@ -214,11 +218,16 @@ def lock_text(frozen: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
-    parser.add_argument("--engine", default=os.environ.get("ENGINE"), help="cpu, cuda or metal (default: by machine)")
+    parser.add_argument(
+        "--engine", default=os.environ.get("ENGINE"), help="cpu, cuda or metal (default: by machine)"
+    )
     parser.add_argument("--lock", action="store_true", help="resolve anew and rewrite the lock file")
     arguments = parser.parse_args()
-    if sys.version_info < (3, 11):
-        print(f"setup: Python 3.11 or newer is needed, this is {platform.python_version()}: run `make setup PYTHON=python3.11`")
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever `python3` is
+        print(
+            "setup: Python 3.11 or newer is needed and this is "
+            f"{platform.python_version()}: run `make setup PYTHON=python3.11`"
+        )
         return 2
     try:
         lock() if arguments.lock else setup(arguments.venv.resolve(), arguments.engine)
@@ -226,7 +235,10 @@ def main() -> int:
         print(f"setup: {error}", file=sys.stderr)
         return 1
     except subprocess.CalledProcessError as error:
-        print(f"setup: {' '.join(map(str, error.cmd))} failed with exit code {error.returncode}", file=sys.stderr)
+        print(
+            f"setup: {' '.join(map(str, error.cmd))} failed with exit code {error.returncode}",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

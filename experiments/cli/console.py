@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as Bars
 
 if TYPE_CHECKING:
@@ -55,7 +62,9 @@ class ConsoleProgress:
         if not self._console.is_terminal:
             self._console.print(f"· {escape(stage)} …")
             return
-        count = DownloadColumn() if unit == "bytes" else TextColumn("{task.completed:.0f} {task.fields[unit]}")
+        count = (
+            DownloadColumn() if unit == "bytes" else TextColumn("{task.completed:.0f} {task.fields[unit]}")
+        )
         self._bars = Bars(
             TextColumn("[cyan]·[/] {task.description}"),
             *((BarColumn(), count, TimeRemainingColumn()) if total else ()),

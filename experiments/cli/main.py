@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import doctor, models, serve
+from experiments.cli import demo, doctor, models, serve
 from experiments.cli.console import ERR
 from serving.errors import LabError
 
@@ -32,7 +32,8 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def root(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
     ] = False,
 ) -> None:
     """A local-model serving lab: what a language model really reads, and what that costs."""
@@ -40,7 +41,7 @@ def root(
 
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
-app.command("demo")(serve.demo)
+app.command("demo")(demo.demo)
 app.add_typer(models.app, name="models")
 
 
