@@ -13,6 +13,7 @@ from serving.client.exchange import ErrorKind, Exchange, ExchangeError, Surface
 from serving.client.refuse import CpuEngineLimits, check
 from serving.client.requests import ChatRequest, CompletionRequest, JsonObject, Request
 from serving.client.stream import AsyncExchangeStream, CallFailedError
+from serving.client.turnstile import Turnstile
 from serving.client.wire import StampedTransport
 from serving.errors import UsageError
 
@@ -47,7 +48,13 @@ class AsyncClient:
         self._idle_timeout_s = idle_timeout_s
         self._cpu_limits = cpu_limits
         self._server_fingerprint = server_fingerprint
-        self._openai = _openai_client(self.base_url, api_key, idle_timeout_s, connect_timeout_s)
+        self._turnstile = Turnstile()
+        self._openai = _openai_client(
+            self.base_url,
+            api_key,
+            httpx2.Timeout(idle_timeout_s, connect=connect_timeout_s, pool=None),
+            self._turnstile,
+        )
 
     def stream(self, request: Request, *, manifest_id: str | None = None) -> AsyncExchangeStream:
         """The events of one call; raises `RefusedRequestError` before anything is sent."""
@@ -92,6 +99,7 @@ class AsyncClient:
     async def _open(self, surface: Surface, body: JsonObject) -> AsyncIterator[httpx2.Response]:
         import openai
 
+        await self._turnstile.turn()  # building a request takes milliseconds
         without_account = {name: openai.Omit() for name in _ACCOUNT_HEADERS}
         async with AsyncExitStack() as stack:
             try:
@@ -126,18 +134,19 @@ def api_root(base_url: str) -> str:
 
 
 def _openai_client(
-    base_url: str, api_key: str | None, idle_timeout_s: float, connect_timeout_s: float
+    base_url: str, api_key: str | None, timeout: httpx2.Timeout, turnstile: Turnstile
 ) -> openai.AsyncOpenAI:
     import openai  # half a second that a program which only reads records need not wait for
 
-    timeout = httpx2.Timeout(idle_timeout_s, connect=connect_timeout_s, pool=None)
     return openai.AsyncOpenAI(
         base_url=base_url,
         api_key=api_key or "none",
         max_retries=0,
         timeout=timeout,
         default_headers={"Accept-Encoding": "identity"},  # a compressor holds tokens back
-        http_client=httpx2.AsyncClient(transport=StampedTransport(), timeout=timeout, trust_env=False),
+        http_client=httpx2.AsyncClient(
+            transport=StampedTransport(turnstile), timeout=timeout, trust_env=False
+        ),
     )
 
 

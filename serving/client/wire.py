@@ -16,12 +16,15 @@ from contextlib import contextmanager
 import httpcore2
 import httpx2
 
+from serving.client.turnstile import Turnstile
+
 _CORE_ERRORS = (
     httpcore2.TimeoutException,
     httpcore2.NetworkError,
     httpcore2.ProtocolError,
     httpcore2.UnsupportedProtocol,
 )
+_KEEPALIVE_S = 4.0  # uvicorn, vLLM's server, drops an idle connection after 5
 SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
 
 
@@ -31,9 +34,12 @@ class StampedTransport(httpx2.AsyncBaseTransport):
     A response's extension `network_stream` is its `StampedStream`.
     """
 
-    def __init__(self, *, max_connections: int | None = None) -> None:
+    def __init__(self, turnstile: Turnstile) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
-            max_connections=max_connections, keepalive_expiry=5.0, network_backend=StampedBackend()
+            max_connections=None,
+            max_keepalive_connections=None,
+            keepalive_expiry=_KEEPALIVE_S,
+            network_backend=StampedBackend(turnstile),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -72,7 +78,8 @@ class StampedStream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
     last_read_ns: int = 0
     """`perf_counter_ns` of the arrival of what the last `read` returned."""
 
-    def __init__(self) -> None:
+    def __init__(self, turnstile: Turnstile) -> None:
+        self._turnstile = turnstile
         self._transport: asyncio.Transport | None = None
         self._chunks: deque[tuple[int, bytes]] = deque()
         self._arrived = asyncio.Event()
@@ -123,6 +130,7 @@ class StampedStream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
                     await self._arrived.wait()
             except TimeoutError as exc:
                 raise httpcore2.ReadTimeout(f"no byte for {timeout} s") from exc
+        await self._turnstile.turn()  # what follows is parsing, here and in every caller up to the next read
         if not self._chunks:
             if self._failure is not None:
                 raise httpcore2.ReadError(str(self._failure)) from self._failure
@@ -188,6 +196,9 @@ class StampedStream(httpcore2.AsyncNetworkStream, asyncio.Protocol):
 class StampedBackend(httpcore2.AsyncNetworkBackend):
     """Opens `StampedStream`s on the running asyncio loop."""
 
+    def __init__(self, turnstile: Turnstile) -> None:
+        self._turnstile = turnstile
+
     async def connect_tcp(
         self,
         host: str,
@@ -200,7 +211,7 @@ class StampedBackend(httpcore2.AsyncNetworkBackend):
         try:
             async with asyncio.timeout(timeout):
                 _, stream = await loop.create_connection(
-                    StampedStream,
+                    lambda: StampedStream(self._turnstile),
                     host,
                     port,
                     local_addr=(local_address, 0) if local_address is not None else None,
