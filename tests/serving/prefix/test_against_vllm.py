@@ -49,7 +49,7 @@ _STEP = st.tuples(
     st.integers(0, 2),  # which id to add: few, so that requests meet by accident as well
     st.integers(0, 20),  # how many ids to generate
     st.sampled_from([None, None, None, "a", "b"]),
-    st.sampled_from([0, 0, 0, 1]),
+    st.sampled_from([0, 0, 0, 1, 9]),
 )
 
 
