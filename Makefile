@@ -27,7 +27,7 @@ test-full: check  ## Every bar, with real models and kills (up to 80 minutes on 
 	$(BIN)/python -m pytest --timeout 3600
 
 bench: setup  ## The client's clock against a stub with a known schedule
-	$(BIN)/python -m tests.bench.client_calibration
+	$(BIN)/python -m benchmarks.client_calibration
 
 lock: ## Resolve the CPU environment anew and rewrite its lock file
 	$(PYTHON) requirements/install.py --lock

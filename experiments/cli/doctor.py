@@ -14,7 +14,7 @@ from experiments.cli.serve import API_KEY_VARIABLE
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from serving.capabilities import Fact, ServerCapabilities
+    from serving.probe.capabilities import Fact, ServerCapabilities
     from serving.engine import Machine
 
 

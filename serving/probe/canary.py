@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from serving.capabilities import CanaryCall, Fact, ServedModel
+from serving.probe.capabilities import CanaryCall, Fact, ServedModel
 from serving.client import ChatRequest, Client, ErrorKind, Exchange
 
 _TYPICAL_BLOCK = 128  # where the block size is unknown: the largest default of vLLM's backends

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from serving.capabilities import Fact, ServerCapabilities
+from serving.probe.capabilities import Fact, ServerCapabilities
 from serving.errors import LabError
 from serving.probe import probe_server
 from tests.support.stub import running_stub
