@@ -14,8 +14,8 @@ from experiments.cli.serve import API_KEY_VARIABLE
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from serving.probe.capabilities import Fact, ServerCapabilities
     from serving.engine import Machine
+    from serving.probe.capabilities import Fact, ServerCapabilities
 
 
 def doctor(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from serving.probe.capabilities import CanaryCall, Fact, ServedModel
 from serving.client import ChatRequest, Client, ErrorKind, Exchange
+from serving.probe.capabilities import CanaryCall, Fact, ServedModel
 
 _TYPICAL_BLOCK = 128  # where the block size is unknown: the largest default of vLLM's backends
 _BLOCKS = 4

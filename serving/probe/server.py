@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import httpx2
 from pydantic import JsonValue
 
-from serving.probe.canary import no_canary, prove_cache_reporting
-from serving.probe.capabilities import Fact, ServedModel, ServerCapabilities
 from serving.client import Client
 from serving.client.async_client import api_root
 from serving.client.metrics import CacheConfig, read_cache_config
 from serving.errors import LabError
-
+from serving.probe.canary import no_canary, prove_cache_reporting
+from serving.probe.capabilities import Fact, ServedModel, ServerCapabilities
 
 
 def probe_server(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from serving.probe.capabilities import Fact, ServerCapabilities
 from serving.errors import LabError
 from serving.probe import probe_server
+from serving.probe.capabilities import Fact, ServerCapabilities
 from tests.support.stub import running_stub
 
 

@@ -1,0 +1,38 @@
+"""What tests share: one served model for everything marked `live`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LIVE_MODEL = "qwen3-nano-shape"
+"""Four layers and random weights: starts fast, and caches and renders as the real model does."""
+
+LIVE_BLOCK_SIZE = 32
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    """The served model that all live tests share."""
+
+    base_url: str
+    model: str
+    folder: Path
+    block_size: int
+
+
+@pytest.fixture(scope="session")
+def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A real vLLM server on a free port, started at first use and ended with the session."""
+    from serving.launch import LaunchOptions, launch, plan_launch
+
+    options = LaunchOptions(
+        model=LIVE_MODEL, port=0, block_size=LIVE_BLOCK_SIZE, max_model_len=8192, kv_cache_bytes=1 << 29
+    )
+    plan = plan_launch(options)
+    log = tmp_path_factory.mktemp("engine") / "engine.log"
+    with launch(plan, log_path=log) as engine:
+        yield LiveServer(engine.base_url, plan.folder.name, plan.folder.path, LIVE_BLOCK_SIZE)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = [
+    [],
+    ["serve"],
+    ["doctor"],
+    ["demo"],
+    ["models"],
+    *[["models", w] for w in ("list", "pull", "show", "rm")],
+]
+
+
+def ctxlab(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "COLUMNS": "120", **environment},
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(command: list[str]) -> None:
+    done = ctxlab(*command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage:" in done.stdout
+    assert "ctxlab " in done.stdout.split("Options")[0] or "ctxlab " in done.stdout.rsplit("╯", 1)[-1]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_imports_no_heavy_library(command: list[str]) -> None:
+    program = (
+        "import sys\n"
+        f"sys.argv = ['ctxlab', *{command!r}, '--help']\n"
+        "from experiments.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'transformers', 'vllm', 'numpy', 'matplotlib', 'openai', 'gguf'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {sorted(heavy)}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["models", "show", "no-such-model"], "no-such-model"),
+        (["models", "rm", "no-such-model"], "no-such-model"),
+        (["models", "pull", "/no/such/folder"], "/no/such/folder"),
+        (["serve", "--dry-run", "--backend", "tpu"], "cuda, metal, cpu, not 'tpu'"),
+        (["serve", "--dry-run", "--dtype", "int3"], "int3"),
+        (["doctor", "http://127.0.0.1:9"], "127.0.0.1:9"),
+        (["doctor", "ftp://127.0.0.1"], "ftp"),
+    ],
+)
+def test_a_wrong_request_gets_one_sentence_and_no_traceback(
+    arguments: list[str], words: str, tmp_path: Path
+) -> None:
+    done = ctxlab(*arguments, CTXLAB_CACHE=str(tmp_path))
+    assert done.returncode in (1, 2)
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("·", "✗"))]
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    assert words in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_ends_with_the_exit_code_of_a_signal(tmp_path: Path) -> None:
+    program = (
+        "import experiments.cli.models as m\n"
+        "import serving.models\n"
+        "def stop(**_): raise KeyboardInterrupt\n"
+        "serving.models.list_models = stop\n"
+        "import sys; sys.argv = ['ctxlab', 'models', 'list']\n"
+        "from experiments.cli.main import main\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_models_list_prints_json_for_scripts(tmp_path: Path) -> None:
+    done = ctxlab("models", "list", "--json", CTXLAB_CACHE=str(tmp_path))
+    listed = {entry["name"]: entry for entry in json.loads(done.stdout)}
+    assert listed["qwen2.5-coder-0.5b"]["license"] == "Apache-2.0"
+    assert listed["qwen3-nano-shape"]["weights"] == "dummy"
+    assert all(entry["folder"] is None for entry in listed.values())
+
+
+def test_doctor_tells_which_backend_and_why() -> None:
+    found = json.loads(ctxlab("doctor", "--json").stdout)
+    assert found["backend"] in ("cpu", "cuda", "metal", None)
+    assert found["reason"]
+    assert set(found["backends"]) == {"cpu", "cuda", "metal"}
+
+
+def test_a_dry_run_of_a_model_that_is_not_here_fetches_nothing(tmp_path: Path) -> None:
+    done = ctxlab("serve", "--dry-run", "--model", "smollm2-135m", CTXLAB_CACHE=str(tmp_path))
+    assert done.returncode == 0
+    assert "not on this disk" in done.stderr
+    assert not (tmp_path / "models" / "smollm2-135m").exists()
