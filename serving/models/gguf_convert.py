@@ -107,18 +107,21 @@ def _running(jobs: Sequence[Job]) -> Iterator[Iterator[int]]:
             assert child.stdin is not None
             with contextlib.suppress(BrokenPipeError), child.stdin as stdin:  # a dead child is reported below
                 stdin.write(job.to_json())
-        yield _lines(reports)
-        codes = [child.wait() for child in children]
-        if any(codes):
-            errors.seek(0)
-            raise LabError(_failure(errors.read()))
+        yield _reported(reports, children, errors)
 
 
-def _lines(reports: IO[bytes]) -> Iterator[int]:
+def _reported(
+    reports: IO[bytes], children: Sequence[subprocess.Popen[str]], errors: IO[str]
+) -> Iterator[int]:
+    """The indices as they come; the pipe ends when all children have, and then a failed one is raised."""
     rest = b""
     while block := reports.read(1 << 16):
         *whole, rest = (rest + block).split(b"\n")
         yield from map(int, whole)
+    codes = [child.wait() for child in children]
+    if any(codes):
+        errors.seek(0)
+        raise LabError(_failure(errors.read()))
 
 
 def _end(children: Sequence[subprocess.Popen[str]]) -> None:
