@@ -20,6 +20,8 @@ from serving.models.gguf_worker import Job
 from serving.progress import Progress
 
 _MAX_WORKERS = 4
+_WORKER_BYTES = 64 << 20
+"""A worker needs about a second to start, in which another writes this much."""
 
 
 def write_safetensors(
@@ -31,7 +33,8 @@ def write_safetensors(
     while the others work: hashing alone takes about as long as the dequantisation. Progress counts bytes of
     the result. Raises `LabError` with the worker's own last line when one fails, or when the disk is full.
     """
-    count = workers or min(os.cpu_count() or 1, _MAX_WORKERS)
+    useful = -(-layout.total_bytes // _WORKER_BYTES)
+    count = workers or min(os.cpu_count() or 1, _MAX_WORKERS, useful)
     progress.begin("convert", total=layout.total_bytes, unit="bytes")
     with target.open("xb") as file:
         file.write(layout.header)

@@ -140,7 +140,9 @@ def write_wheel(folder: Path, project: str, member: bytes) -> Wheel:
     path = folder / draft.filename
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data/part.bin", member)
-        archive.writestr(f"{project.replace('-', '_')}-1.0.dist-info/METADATA", "Metadata-Version: 2.1\n")
+        info = f"{project.replace('-', '_')}-1.0.dist-info"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     return draft.model_copy(update={"sha256": digest, "size_bytes": len(content)})
