@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import json
 from functools import cache
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -41,11 +42,7 @@ def lowest_rank_first(word: bytes) -> list[int]:
     """Byte-pair encoding straight from ranks, as tiktoken defines it: the comparison implementation."""
     parts = [word[i : i + 1] for i in range(len(word))]
     while True:
-        pairs = [
-            (RANKS[a + b], i)
-            for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
-            if a + b in RANKS
-        ]
+        pairs = [(RANKS[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in RANKS]
         if not pairs:
             return [RANKS[part] for part in parts]
         _, i = min(pairs)

@@ -123,7 +123,7 @@ def kill_after(bench: Bench, delay: float) -> bool:
 
 
 def killed_pulls_recover(bench: Bench, kills: int, seed: int) -> int:
-    """Kill a pull `kills` times at random moments of its usual length; each time the next one must succeed."""
+    """Kill a pull `kills` times at random moments of its usual length; the next one must succeed."""
     started = time.monotonic()
     reference = json.loads(bench.start_pull().communicate()[0])["weights_sha256"]
     length = time.monotonic() - started

