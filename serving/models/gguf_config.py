@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from serving.errors import LabError
 from serving.models.bpe import AddedToken, Splitter, tokenizer_json
+from serving.models.files import CONFIG_LAYOUT
 from serving.models.gguf_header import GgufHeader, GgufTensor, GgufValue
 from serving.models.gguf_layout import Family
 
@@ -101,6 +102,7 @@ def _config(metadata: _Metadata, family: Family, header: GgufHeader) -> dict[str
         "rope_theta": metadata.real(f"{family}.rope.freq_base"),
         "tie_word_embeddings": all(tensor.name != "output.weight" for tensor in header.tensors),
         "torch_dtype": "float32",
+        "transformers_version": CONFIG_LAYOUT,
         "vocab_size": rows,
     }
     if family is Family.QWEN2:

@@ -20,6 +20,8 @@ from serving.models.gguf_worker import Job
 from serving.progress import Progress
 
 _MAX_WORKERS = 4
+_WORKER_BYTES = 64 << 20
+"""A worker needs about a second to start, in which another writes this much."""
 
 
 def write_safetensors(
@@ -31,7 +33,8 @@ def write_safetensors(
     while the others work: hashing alone takes about as long as the dequantisation. Progress counts bytes of
     the result. Raises `LabError` with the worker's own last line when one fails, or when the disk is full.
     """
-    count = workers or min(os.cpu_count() or 1, _MAX_WORKERS)
+    useful = -(-layout.total_bytes // _WORKER_BYTES)
+    count = workers or min(os.cpu_count() or 1, _MAX_WORKERS, useful)
     progress.begin("convert", total=layout.total_bytes, unit="bytes")
     with target.open("xb") as file:
         file.write(layout.header)
@@ -107,18 +110,21 @@ def _running(jobs: Sequence[Job]) -> Iterator[Iterator[int]]:
             assert child.stdin is not None
             with contextlib.suppress(BrokenPipeError), child.stdin as stdin:  # a dead child is reported below
                 stdin.write(job.to_json())
-        yield _lines(reports)
-        codes = [child.wait() for child in children]
-        if any(codes):
-            errors.seek(0)
-            raise LabError(_failure(errors.read()))
+        yield _reported(reports, children, errors)
 
 
-def _lines(reports: IO[bytes]) -> Iterator[int]:
+def _reported(
+    reports: IO[bytes], children: Sequence[subprocess.Popen[str]], errors: IO[str]
+) -> Iterator[int]:
+    """The indices as they come; the pipe ends when all children have, and then a failed one is raised."""
     rest = b""
     while block := reports.read(1 << 16):
         *whole, rest = (rest + block).split(b"\n")
         yield from map(int, whole)
+    codes = [child.wait() for child in children]
+    if any(codes):
+        errors.seek(0)
+        raise LabError(_failure(errors.read()))
 
 
 def _end(children: Sequence[subprocess.Popen[str]]) -> None:

