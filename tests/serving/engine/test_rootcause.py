@@ -16,6 +16,16 @@ LOGS = Path(__file__).parent / "logs"
 CASES = {
     "block_size_16": (Failure.BLOCK_SIZE, "multiples of 32, and 16 was asked for"),
     "missing_weights": (Failure.MISSING_WEIGHTS, "/models/tiny holds no weight files"),
+    "kv_cache_too_small": (Failure.KV_CACHE_TOO_SMALL, "one request of 2048 tokens needs"),
+    "model_len_too_long": (
+        Failure.MODEL_LENGTH,
+        "max_model_len 99999 was asked for and the model's limit is 2048",
+    ),
+    "port_taken": (Failure.PORT, "the port is already in use"),
+    "wrong_dtype": (Failure.BAD_FLAG, "argument --dtype: invalid choice: 'float8'"),
+    "unknown_flag": (Failure.BAD_FLAG, "unrecognized arguments: --no-such-flag"),
+    "unknown_tool_parser": (Failure.TOOL_PARSER, "no tool-call parser named nosuch"),
+    "unknown_architecture": (Failure.ARCHITECTURE, "'NoSuchForCausalLM'"),
 }
 
 
