@@ -19,7 +19,7 @@ CASES = {
     "kv_cache_too_small": (Failure.KV_CACHE_TOO_SMALL, "one request of 2048 tokens needs"),
     "model_len_too_long": (
         Failure.MODEL_LENGTH,
-        "max_model_len 99999 was asked for and the model's limit is 2048",
+        "the model's limit is 2048 tokens",
     ),
     "port_taken": (Failure.PORT, "the port is already in use"),
     "wrong_dtype": (Failure.BAD_FLAG, "argument --dtype: invalid choice: 'float8'"),
