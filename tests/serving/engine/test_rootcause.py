@@ -73,6 +73,16 @@ def test_an_unknown_exception_is_told_in_its_own_words_and_its_consequences_are_
     assert (cause.failure, cause.sentence) == (Failure.OTHER, "KeyError: 'rope'.")
 
 
+def test_a_refused_configuration_is_told_in_the_words_of_the_check_that_refused_it() -> None:
+    log = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "  Value error, no such quantization [type=value_error]\n"
+    )
+    cause = root_cause(log)
+    assert cause is not None
+    assert cause.sentence == "Value error, no such quantization [type=value_error]."
+
+
 def test_a_consequence_alone_is_no_cause() -> None:
     assert root_cause("RuntimeError: Engine core initialization failed. See root cause above.\n") is None
 
