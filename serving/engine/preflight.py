@@ -23,6 +23,7 @@ CUDA_OVERHEAD_BYTES = 1500 << 20
 
 _DTYPE_BYTES = {Dtype.FLOAT32: 4, Dtype.BFLOAT16: 2, Dtype.FLOAT16: 2}
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 _GIB = 1 << 30
 
 
@@ -95,12 +96,20 @@ def preflight(config: EngineConfig, machine: Machine) -> None:
 
 
 def check_folder(config: EngineConfig) -> None:
-    """The folder holds a configuration, and weights unless dummy ones are asked for."""
+    """The folder holds a configuration, a tokenizer, and weights unless dummy ones are asked for.
+
+    Without a tokenizer vLLM 0.32 does not refuse: it serves with an empty one, and answers nonsense.
+    """
     folder = config.model.path
     if not (folder / "config.json").is_file():
         raise UsageError(
             f"A model folder holds a config.json, and {folder} has none: pull the model again, or name "
             "another folder."
+        )
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise UsageError(
+            f"{folder} holds no tokenizer ({', '.join(_TOKENIZER_FILES)}): pull the model again, or copy the "
+            "tokenizer into it."
         )
     if config.model.weights is Weights.REAL and not any(
         next(folder.glob(pattern), None) for pattern in _WEIGHT_FILES

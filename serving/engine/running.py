@@ -55,6 +55,7 @@ class RunningEngine:
         self._process = process
         self._grace_s = grace_s
         self._log = _LogTail(log_path)
+        self._fatal = False
         self._events = _Events(process)
 
     @property
@@ -93,8 +94,7 @@ class RunningEngine:
         """
         if self.poll() is not None:
             raise self._failure(f"The engine ended with exit code {self.poll()}")
-        self._log.read()
-        if find_fatal(self._log.text) is not None:
+        if self._saw_fatal():
             time.sleep(_SETTLE_S)  # the lines that carry the reason may still be on their way
             self.stop()
             raise self._failure("The engine failed")
@@ -122,7 +122,7 @@ class RunningEngine:
         deadline = time.monotonic() + timeout_s
         stage: Stage | None = None
         while True:
-            self._log.read()
+            fatal = self._saw_fatal()
             reached = furthest_stage(self._log.text)
             if reached is not stage:
                 if stage is not None:
@@ -134,7 +134,7 @@ class RunningEngine:
                 raise self._failure(
                     f"The engine ended with exit code {self._process.returncode} before it was ready"
                 )
-            if find_fatal(self._log.text) is not None:
+            if fatal:
                 time.sleep(_SETTLE_S)
                 raise self._failure("The engine failed before it was ready")
             if self._answers():
@@ -147,6 +147,11 @@ class RunningEngine:
                     f'"{stage}": allow it more time, or read {self.log_path}.'
                 )
             time.sleep(_TICK_S)
+
+    def _saw_fatal(self) -> bool:
+        """Whether a process of the engine has said that it cannot go on; reads only what the log gained."""
+        self._fatal = self._fatal or find_fatal(self._log.read()) is not None
+        return self._fatal
 
     def _answers(self) -> bool:
         """Whether OUR server is ready: healthy, and listing the name that only this start knows."""
@@ -244,20 +249,25 @@ class _LogTail:
         self._path = path
         self._offset = 0
         self._pieces: deque[str] = deque()
+        self._partial = ""
 
     @property
     def text(self) -> str:
         return "".join(self._pieces)
 
-    def read(self) -> None:
+    def read(self) -> str:
+        """Take in what was added since; the complete lines among it."""
         with self._path.open("rb") as log:
             log.seek(self._offset)
             piece = log.read()
         self._offset += len(piece)
-        if piece:
-            self._pieces.append(piece.decode("utf-8", errors="replace"))
+        added = piece.decode("utf-8", errors="replace")
+        if added:
+            self._pieces.append(added)
         while len(self._pieces) > 1 and sum(map(len, self._pieces)) > _LOG_TAIL_CHARACTERS:
             self._pieces.popleft()
+        lines, newline, self._partial = (self._partial + added).rpartition("\n")
+        return lines + newline
 
 
 class _Events:

@@ -20,6 +20,7 @@ from serving.engine.machine import (
     parse_cgroup_folders,
     parse_cgroup_limit,
     parse_cpuinfo,
+    parse_idle_file_cache,
     parse_nvidia_smi,
     parse_sysctl,
 )
@@ -79,6 +80,12 @@ def test_nvidia_smi_lines_become_devices_and_errors_do_not() -> None:
 )
 def test_a_control_group_limit_is_read_in_both_versions(text: str, limit: int | None) -> None:
     assert parse_cgroup_limit(text) == limit
+
+
+def test_file_cache_that_can_be_given_back_is_read_in_both_versions() -> None:
+    assert parse_idle_file_cache("anon 5\nfile 9\ninactive_file 7\nactive_file 2\n") == 7
+    assert parse_idle_file_cache("inactive_file 1\ntotal_inactive_file 4096\n") == 4096
+    assert parse_idle_file_cache("") == 0
 
 
 def test_control_group_folders_name_every_ancestor_in_both_versions() -> None:

@@ -29,6 +29,13 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
         preflight(config_for(tmp_path), PLAIN_CPU)
 
 
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    folder = write_config(tmp_path)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UsageError, match=r"holds no tokenizer \(tokenizer\.json"):
+        preflight(config_for(folder), PLAIN_CPU)
+
+
 def test_real_weights_must_be_there_and_dummy_ones_need_not(tmp_path: Path) -> None:
     folder = write_config(tmp_path)
     config = config_for(folder, model=MODEL.model_copy(update={"path": folder}))

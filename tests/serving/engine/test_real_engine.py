@@ -72,6 +72,7 @@ def streamed_arrivals(engine: RunningEngine) -> int:
         "max_tokens": 200,
         "temperature": 0,
         "ignore_eos": True,
+        "return_token_ids": True,  # a chunk is sent even for a token without text
     }
     url = f"{engine.base_url}/v1/chat/completions"
     with httpx.stream("POST", url, json=body, timeout=120) as answer:

@@ -16,6 +16,18 @@ LOGS = Path(__file__).parent / "logs"
 CASES = {
     "block_size_16": (Failure.BLOCK_SIZE, "multiples of 32, and 16 was asked for"),
     "missing_weights": (Failure.MISSING_WEIGHTS, "/models/tiny holds no weight files"),
+    "kv_cache_too_small": (Failure.KV_CACHE_TOO_SMALL, "one request of 2048 tokens needs"),
+    "model_len_too_long": (
+        Failure.MODEL_LENGTH,
+        "the model's limit is 2048 tokens",
+    ),
+    "port_taken": (Failure.PORT, "the port is already in use"),
+    "wrong_dtype": (Failure.BAD_FLAG, "argument --dtype: invalid choice: 'float8'"),
+    "seeded_long_prompt": (Failure.SEEDED_SAMPLING, "raise max_num_batched_tokens to max_model_len"),
+    "engine_killed_serving": (Failure.PROCESS_DIED, "core process was killed or crashed"),
+    "unknown_flag": (Failure.BAD_FLAG, "unrecognized arguments: --no-such-flag"),
+    "unknown_tool_parser": (Failure.TOOL_PARSER, "no tool-call parser named nosuch"),
+    "unknown_architecture": (Failure.ARCHITECTURE, "'NoSuchForCausalLM'"),
 }
 
 
@@ -61,6 +73,16 @@ def test_an_unknown_exception_is_told_in_its_own_words_and_its_consequences_are_
     cause = root_cause(log)
     assert cause is not None
     assert (cause.failure, cause.sentence) == (Failure.OTHER, "KeyError: 'rope'.")
+
+
+def test_a_refused_configuration_is_told_in_the_words_of_the_check_that_refused_it() -> None:
+    log = (
+        "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n"
+        "  Value error, no such quantization [type=value_error]\n"
+    )
+    cause = root_cause(log)
+    assert cause is not None
+    assert cause.sentence == "Value error, no such quantization [type=value_error]."
 
 
 def test_a_consequence_alone_is_no_cause() -> None:
