@@ -118,7 +118,8 @@ def draw(data: BarFigure | StackedFigure, folder: Path) -> DrawnFigure:
         "font.size": 10,
     }
     with mpl.rc_context(style):
-        figure = Figure(figsize=(8.0, 1.4 + 0.36 * rows), layout="constrained")
+        keys = 0 if isinstance(data, BarFigure) else len(data.parts)
+        figure = Figure(figsize=(9.0, 1.4 + max(0.36 * rows, 0.24 * keys)), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         if isinstance(data, BarFigure):

@@ -13,7 +13,12 @@ from typing import Generic
 from pydantic import JsonValue
 
 from experiments.framework.arms import Arm
-from experiments.framework.failures import INFRASTRUCTURE, InequalityError, StoppedError
+from experiments.framework.failures import (
+    INFRASTRUCTURE,
+    InequalityError,
+    StoppedError,
+    failed_by_machinery,
+)
 from experiments.framework.provenance import this_session, utc_now
 from experiments.framework.records import RECORDS, RunFolder, RunIdentity, Violation
 from experiments.framework.schedule import Trial, by_engine, cache_salt, schedule
@@ -177,11 +182,14 @@ class _Session(Generic[TargetT]):
         kind = OutcomeKind.INFRASTRUCTURE_ERROR
         try:
             outcome = self._study.run_trial(trial.spec, context)
-            kind = OutcomeKind.OK if outcome.succeeded else OutcomeKind.TASK_FAILED
+            failure = failed_by_machinery(outcome.exchanges)
+            if failure is not None:
+                # A study that looks at the answers only would score an empty one as a wrong one.
+                outcome = outcome.model_copy(update={"outcome": f"{failure.kind}: {failure.sentence}"})
+            else:
+                kind = OutcomeKind.OK if outcome.succeeded else OutcomeKind.TASK_FAILED
         except INFRASTRUCTURE as error:
             outcome = TrialOutcome(outcome=f"{type(error).__name__}: {error}", succeeded=False)
-            self.failed_attempts += 1
-            self._progress.note(f"{trial.id}, attempt {attempt}: {outcome.outcome}")
         except InequalityError as error:
             self._run.note_violation(
                 Violation(
@@ -191,6 +199,9 @@ class _Session(Generic[TargetT]):
             raise InequalityError(
                 f"Trial {trial.id}, attempt {attempt}: {error.what}", expected=error.expected, got=error.got
             ) from error
+        if kind is OutcomeKind.INFRASTRUCTURE_ERROR:
+            self.failed_attempts += 1
+            self._progress.note(f"{trial.id}, attempt {attempt}: {outcome.outcome}")
         self._run.append(
             TrialRecord(
                 study=self._study.name,

@@ -87,9 +87,7 @@ def cache_salt(run: str, trial: str, attempt: int) -> str:
     Readable up to a limit, then a digest of the exact triple. `@`, `/`, `\\` and NUL are separators or
     refused in cache keys of servers and KV connectors, so only letters, digits, `.`, `_` and `-` remain.
     """
-    digest = hashlib.sha256(canonical([run, trial, attempt]).encode("utf-8", "surrogatepass")).hexdigest()[
-        :24
-    ]
+    digest = _digest([run, trial, attempt])[:24]
     readable = _ILLEGAL.sub("-", f"{run}.{trial}.{attempt}")
     return f"{readable[: SALT_LIMIT - len(digest) - 1]}.{digest}"
 

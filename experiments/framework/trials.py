@@ -8,6 +8,8 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
+from serving.client import Exchange
+
 Measure = bool | int | float | str | None
 """A number or a label of one trial; `None` is unknown, never zero."""
 
@@ -68,7 +70,7 @@ class BreakExcerpt(BaseModel):
 class CallRecord(BaseModel):
     """What one call cost, by the server's report and by the prediction."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -96,11 +98,15 @@ class CallRecord(BaseModel):
 
 
 class TrialOutcome(BaseModel):
-    """What `Study.run_trial` hands back; the machinery's failures are raised, not returned."""
+    """What `Study.run_trial` hands back.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    An exchange that the machinery failed makes the whole attempt an infrastructure error.
+    """
 
-    exchanges: tuple[JsonValue, ...] = ()
+    # JSON has no NaN: it is refused where the study made it, not when the record is written.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    exchanges: tuple[Exchange, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     measures: dict[str, Measure] = {}
     succeeded: bool = True
@@ -136,7 +142,7 @@ class TrialRecord(BaseModel):
     cache: CacheState
     measures: dict[str, Measure] = {}
     calls: tuple[CallRecord, ...] = ()
-    exchanges: tuple[JsonValue, ...] = ()
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def spec(self) -> TrialSpec:
