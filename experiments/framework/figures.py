@@ -151,7 +151,7 @@ def _bars(axes: Axes, data: BarFigure) -> None:
         if bar.value is None:
             axes.text(0, row, " unknown", va="center", style="italic")
             continue
-        axes.barh(row, bar.value, color=COLOURS[0], height=0.62)
+        axes.barh(row, bar.value, color=COLOURS[4], height=0.62)
         if bar.low is not None and bar.high is not None:
             axes.plot([bar.low, bar.high], [row, row], color="black", linewidth=1.4, solid_capstyle="butt")
             for end in (bar.low, bar.high):
@@ -202,8 +202,9 @@ def _save(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     return target.getvalue()
 
 
-def _short(label: str, limit: int = 48) -> str:
-    return visible(label, limit=limit)
+def _short(label: str, limit: int = 34) -> str:
+    shown = visible(label[: limit + 1])
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def _as_json(data: BarFigure | StackedFigure) -> bytes:

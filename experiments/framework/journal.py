@@ -34,7 +34,9 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
+        # A thread that comes late must fail: the number may soon belong to another file.
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
     def append(self, value: JsonValue) -> None:
         """Write one line and wait for the disk.

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -18,7 +19,7 @@ from experiments.framework.arms import Arm, ArmDiff, canonical, same_value
 from experiments.framework.journal import Journal, read_lines, write_whole
 from experiments.framework.provenance import Session, utc_now
 from experiments.framework.schedule import trial_id
-from experiments.framework.study import Size
+from experiments.framework.study import SaltScope, Size
 from experiments.framework.trials import OutcomeKind, TrialRecord, TrialSpec
 from serving.errors import LabError, UsageError
 
@@ -50,6 +51,8 @@ class RunIdentity(BaseModel):
     trials: int
     model: dict[str, JsonValue]
     """Name, revision and weight hash."""
+    salt_scope: SaltScope
+    concurrency: int
 
 
 class Environment(BaseModel):
@@ -93,6 +96,7 @@ class RunFolder:
     def __init__(self, path: Path, info: RunInfo, journals: tuple[Journal, Journal, Journal]) -> None:
         self.path = path
         self._info = info
+        self._lock = Lock()  # trials may end in several threads
         self._records, self._attempts, self._violations = journals
         self._complete = {
             key
@@ -158,23 +162,26 @@ class RunFolder:
 
     def begin_attempt(self, trial: str) -> int:
         """Number an attempt, on the disk before its salt is used: a killed one keeps its number."""
-        attempt = self._tries.get(trial, 0) + 1
-        self._attempts.append({"trial": trial, "attempt": attempt, "at": utc_now()})
-        self._tries[trial] = attempt
-        return attempt
+        with self._lock:
+            attempt = self._tries.get(trial, 0) + 1
+            self._attempts.append({"trial": trial, "attempt": attempt, "at": utc_now()})
+            self._tries[trial] = attempt
+            return attempt
 
     def append(self, record: TrialRecord) -> None:
         """Keep an attempt that ended; a second scored record of one trial is refused."""
         trial = trial_id(record.arm, record.spec)
-        if trial in self._complete:
-            raise LabError(f"Trial {trial} of {self.path} has its record already; a second one is a bug.")
-        self._records.append(record.model_dump(mode="json"))
-        if record.scored:
-            self._complete.add(trial)
+        with self._lock:
+            if trial in self._complete:
+                raise LabError(f"Trial {trial} of {self.path} has its record already; a second one is a bug.")
+            self._records.append(record.model_dump(mode="json"))
+            if record.scored:
+                self._complete.add(trial)
 
     def note_violation(self, violation: Violation) -> None:
         """Keep both sides of a broken equality."""
-        self._violations.append(violation.model_dump(mode="json"))
+        with self._lock:
+            self._violations.append(violation.model_dump(mode="json"))
 
     def _count(self, line: JsonValue) -> None:
         match line:

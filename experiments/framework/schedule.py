@@ -92,6 +92,11 @@ def cache_salt(run: str, trial: str, attempt: int) -> str:
     return f"{readable[: SALT_LIMIT - len(digest) - 1]}.{digest}"
 
 
+def scenario_salt(run: str, spec: TrialSpec) -> str:
+    """Give all arms and repeats of one task and seed one salt; attempt 0 keeps it apart from every other."""
+    return cache_salt(run, f"{spec.task}/s{spec.seed}", 0)
+
+
 def _shuffled(arms: Sequence[_Resolved], seed: int, spec: TrialSpec) -> list[_Resolved]:
     return sorted(arms, key=lambda pair: _rank(seed, pair[0].name, spec.task, spec.seed, spec.repeat))
 

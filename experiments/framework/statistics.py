@@ -7,21 +7,25 @@ explicit NumPy `Generator`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from math import comb, sqrt
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from experiments.framework.trials import TrialRecord
 from serving.errors import UsageError
 
 Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """From (resamples, columns) means over clusters to (resamples,) values."""
+
+ClusterT = TypeVar("ClusterT", bound=Hashable)
 
 RESAMPLES = 10_000
 _EXACT_CLUSTERS = 14  # 2**14 sign patterns: still instant, and no p-value is then a matter of luck
@@ -59,8 +63,8 @@ class PairedEffect(BaseModel):
 
 
 def paired_effect(
-    arm: Mapping[Hashable, Sequence[float]],
-    reference: Mapping[Hashable, Sequence[float]],
+    arm: Mapping[ClusterT, Sequence[float]],
+    reference: Mapping[ClusterT, Sequence[float]],
     rng: np.random.Generator,
     *,
     level: float = 0.95,
@@ -84,6 +88,25 @@ def paired_effect(
         p_value=sign_flip_p(differences, rng),
         detectable=smallest_detectable(differences, alpha=1 - level),
     )
+
+
+def by_cluster(records: Iterable[TrialRecord], arm: str, measure: str) -> dict[str, list[float]]:
+    """Collect one measure of one arm as cluster → values, the form that `paired_effect` takes.
+
+    Records without a score and unknown values are left out: a cluster that loses all of them is unpaired and
+    is counted as such. Raises `UsageError` for a measure that is text.
+    """
+    values: dict[str, list[float]] = {}
+    for record in records:
+        value = record.measures.get(measure)
+        if record.arm != arm or not record.scored or value is None:
+            continue
+        if isinstance(value, str):
+            raise UsageError(
+                f"Measure {measure!r} of arm {arm!r} is the text {value!r}; statistics need numbers."
+            )
+        values.setdefault(record.spec.cluster, []).append(float(value))
+    return values
 
 
 def bootstrap(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt
@@ -56,6 +57,15 @@ class TrialContext(Generic[TargetT]):
     attempt: int
 
 
+class SaltScope(StrEnum):
+    """What a cache salt separates."""
+
+    ATTEMPT = "attempt"
+    """Every attempt meets an empty cache: the rule wherever cost is measured."""
+    SCENARIO = "scenario"
+    """All arms of one task and seed share a prefix: for behaviour only, where it saves hours of prefill."""
+
+
 class Study(ABC, Generic[TargetT]):
     """The base of every study: subclass it in one file, set the attributes, write three methods.
 
@@ -74,6 +84,9 @@ class Study(ABC, Generic[TargetT]):
     null_arm: str
     """The arm that rebuilds the same bytes: its effect is the noise of the measurement."""
     sizes: tuple[Size, ...]
+    salt_scope: SaltScope = SaltScope.ATTEMPT
+    concurrency: int = 1
+    """Trials at once, in threads; above 1 for behaviour only: parallel trials share cores and batch."""
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """List the trials that every arm repeats: repeats outermost, so that drift hits all tasks alike."""
@@ -115,6 +128,10 @@ def check_study(study: Study[TargetT], arms: Sequence[Arm]) -> ArmDiff:
     unknown = sorted(study.declared - set(study.base))
     if unknown:
         raise UsageError(f"Study {study.name!r} declares {unknown[0]!r}, which its base does not have.")
+    if study.concurrency < 1:
+        raise UsageError(
+            f"Study {study.name!r} runs {study.concurrency} trials at once; it takes at least 1."
+        )
     diff = diff_arms(study.base, arms)
     check_declared(diff, study.declared)
     _check_twins(study, arms)

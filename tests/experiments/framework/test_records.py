@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from experiments.framework.records import RunFolder, RunIdentity, read_records, read_run
-from experiments.framework.study import check_study, plan_digest
+from experiments.framework.study import SaltScope, check_study, plan_digest
 from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind, TrialRecord
 from serving.errors import LabError, UsageError
 from tests.support.toy_study import ARMS, BASE, TINY, Toy
@@ -26,6 +27,8 @@ IDENTITY = RunIdentity(
     plan_sha256=plan_digest(STUDY.plan(TINY)),
     trials=8,
     model={"revision": "abc"},
+    salt_scope=SaltScope.ATTEMPT,
+    concurrency=1,
 )
 
 
@@ -116,6 +119,15 @@ def test_two_processes_cannot_run_one_folder(tmp_path: Path) -> None:
         other.stdout.close()
     with RunFolder.open(tmp_path, IDENTITY, DIFF):
         pass  # the lock went with its process, though the file is still there
+
+
+def test_a_folder_that_is_open_cannot_be_opened_again(tmp_path: Path) -> None:
+    with (
+        RunFolder.open(tmp_path, IDENTITY, DIFF),
+        pytest.raises(UsageError, match=f"process {os.getpid()}"),
+        RunFolder.open(tmp_path, IDENTITY, DIFF),
+    ):
+        pass
 
 
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:

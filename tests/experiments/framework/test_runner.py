@@ -8,7 +8,7 @@ import pytest
 
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
 from experiments.framework.records import read_records, read_run, read_violations
-from experiments.framework.runner import RunOptions, in_words, run_study
+from experiments.framework.runner import RunOptions, run_study
 from experiments.framework.study import TrialContext
 from experiments.framework.trials import OutcomeKind, TrialSpec
 from serving.errors import LabError, UsageError
@@ -205,13 +205,3 @@ def test_another_seed_or_size_on_the_same_folder_is_refused(tmp_path: Path) -> N
         run_study(study, TINY, folder=tmp_path / "run", serve=Starter(), options=RunOptions(seed=1))
     with pytest.raises(UsageError, match=r'size\.name was "tiny", now "small"'):
         run_study(study, SMALL, folder=tmp_path / "run", serve=Starter())
-
-
-def test_a_duration_is_said_as_a_person_says_it() -> None:
-    assert [in_words(s) for s in (4.2, 89, 120, 3900, 7200)] == [
-        "4 s",
-        "89 s",
-        "2 min",
-        "65 min",
-        "2 h 0 min",
-    ]

@@ -10,6 +10,7 @@ from scipy import stats
 
 from experiments.framework.statistics import (
     bootstrap,
+    by_cluster,
     holm,
     mcnemar_exact,
     paired_effect,
@@ -17,6 +18,7 @@ from experiments.framework.statistics import (
     smallest_detectable,
     wilson,
 )
+from experiments.framework.trials import Measure, OutcomeKind, TrialRecord, prove_cache_state
 from serving.errors import UsageError
 
 FLOATS = st.floats(-100, 100, allow_nan=False)
@@ -197,3 +199,21 @@ def test_impossible_counts_are_refused(wrong: tuple[int, int]) -> None:
         mcnemar_exact(-1, 2)
     with pytest.raises(UsageError):
         holm({"a": 1.5})
+
+
+def test_unknown_and_unscored_values_leave_their_cluster_unpaired() -> None:
+    def record(arm: str, seed: int, value: Measure, kind: OutcomeKind = OutcomeKind.OK) -> TrialRecord:
+        return TrialRecord(
+            study="s", arm=arm, factors={}, task="t", seed=seed, repeat=0, order_index=0, attempt=1, salt="s",
+            session=0, environment="e", started="", seconds=0, kind=kind, outcome="",
+            cache=prove_cache_state(()), measures={"m": value},
+        )  # fmt: skip
+
+    records = [
+        record("a", 0, 2), record("a", 0, 4.0), record("a", 1, True), record("a", 2, None),
+        record("a", 3, 9, OutcomeKind.INFRASTRUCTURE_ERROR), record("b", 0, 7),
+    ]  # fmt: skip
+    assert by_cluster(records, "a", "m") == {"t#0": [2.0, 4.0], "t#1": [1.0]}
+    assert by_cluster(records, "a", "other") == {}
+    with pytest.raises(UsageError, match="the text 'yes'"):
+        by_cluster([record("a", 0, "yes")], "a", "m")
