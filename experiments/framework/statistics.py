@@ -1,0 +1,244 @@
+"""The statistics every study reports: effects with intervals over clusters, exact tests, detectable effects.
+
+A cluster is what was drawn at random – a task or a seed – and never a trial: repeats of one seed are not
+independent, and counting them as if they were makes every interval too narrow. Every random step takes an
+explicit NumPy `Generator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from math import comb, sqrt
+from statistics import NormalDist
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from experiments.framework.trials import TrialRecord
+from serving.errors import UsageError
+
+Floats = NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""From (resamples, columns) means over clusters to (resamples,) values."""
+
+ClusterT = TypeVar("ClusterT", bound=Hashable)
+
+RESAMPLES = 10_000
+_EXACT_CLUSTERS = 14  # 2**14 sign patterns: still instant, and no p-value is then a matter of luck
+_CHUNK = 1_000
+
+
+class Interval(BaseModel):
+    """An estimate and its interval; the bounds are `None` where the data cannot give any."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    estimate: float
+    low: float | None
+    high: float | None
+    level: float = 0.95
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether both bounds are known and on one side of zero."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+
+class PairedEffect(BaseModel):
+    """How an arm differs from the arm it is compared with, over the clusters that both have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clusters: int
+    unpaired: int
+    """Clusters that only one of the two has: left out, and to be reported as excluded."""
+    interval: Interval
+    p_value: float | None
+    detectable: float | None
+    """The smallest true difference that this run would have found 8 times in 10."""
+
+
+def paired_effect(
+    arm: Mapping[ClusterT, Sequence[float]],
+    reference: Mapping[ClusterT, Sequence[float]],
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> PairedEffect:
+    """Estimate arm − reference, both given as cluster → values of its trials.
+
+    Each cluster counts once, by the difference of its two means. Interval: percentile bootstrap over clusters
+    (`bootstrap`); p: sign-flip test (`sign_flip_p`); detectable: `smallest_detectable`.
+    """
+    both = [cluster for cluster in arm if cluster in reference]
+    if not both:
+        raise UsageError(
+            "The two arms share no cluster, so nothing is paired; run both on the same tasks and seeds."
+        )
+    differences = np.array([np.mean(arm[c]) - np.mean(reference[c]) for c in both], dtype=np.float64)
+    return PairedEffect(
+        clusters=len(both),
+        unpaired=len(set(arm) ^ set(reference)),
+        interval=bootstrap(differences[:, None], _first_column, rng, level=level, resamples=resamples),
+        p_value=sign_flip_p(differences, rng),
+        detectable=smallest_detectable(differences, alpha=1 - level),
+    )
+
+
+def by_cluster(records: Iterable[TrialRecord], arm: str, measure: str) -> dict[str, list[float]]:
+    """Collect one measure of one arm as cluster → values, the form that `paired_effect` takes.
+
+    Records without a score and unknown values are left out: a cluster that loses all of them is unpaired and
+    is counted as such. Raises `UsageError` for a measure that is text.
+    """
+    values: dict[str, list[float]] = {}
+    for record in records:
+        value = record.measures.get(measure)
+        if record.arm != arm or not record.scored or value is None:
+            continue
+        if isinstance(value, str):
+            raise UsageError(
+                f"Measure {measure!r} of arm {arm!r} is the text {value!r}; statistics need numbers."
+            )
+        values.setdefault(record.spec.cluster, []).append(float(value))
+    return values
+
+
+def bootstrap(
+    rows: Floats,
+    statistic: Statistic,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Give a percentile bootstrap interval for a function of the means over clusters.
+
+    `rows` is (clusters, columns), one row a cluster. A share Σ cached / Σ prompt is
+    `lambda means: means[:, 0] / means[:, 1]` over the columns (cached, prompt), and its difference between
+    two arms takes four columns: clusters stay whole, so the pairing stays.
+    Percentile intervals are somewhat narrow below about ten clusters. One cluster gives no bounds.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 13; clusters as the unit:
+    Davison and Hinkley, Bootstrap Methods and their Application (1997), section 3.8.
+    """
+    rows = np.asarray(rows, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size:
+        raise UsageError(
+            f"A bootstrap needs (clusters, columns) with at least one of each, got shape {rows.shape}."
+        )
+    if not np.isfinite(rows).all():
+        raise UsageError(
+            "A bootstrap needs known numbers; leave clusters with unknown values out and report them."
+        )
+    estimate = float(statistic(rows.mean(axis=0)[None, :])[0])
+    clusters = len(rows)
+    if clusters < 2:
+        return Interval(estimate=estimate, low=None, high=None, level=level)
+    values = np.concatenate(
+        [
+            statistic(rows[rng.integers(0, clusters, size=(size, clusters))].mean(axis=1))
+            for size in _chunks(resamples)
+        ]
+    )
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(estimate=estimate, low=float(low), high=float(high), level=level)
+
+
+def sign_flip_p(
+    differences: Sequence[float] | Floats, rng: np.random.Generator, *, resamples: int = RESAMPLES
+) -> float:
+    """Give the two-sided p of "the sign of every cluster's difference is a coin toss".
+
+    Exact up to 14 clusters, else `resamples` random patterns with the observed one counted in.
+    Source: Fisher, The Design of Experiments (1935), §21; the added one: Phipson and Smyth (2010),
+    "Permutation p-values should never be zero".
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    observed = abs(values.sum()) * (1 - 1e-12)  # equal sums must count as equal whatever the rounding
+    if len(values) <= _EXACT_CLUSTERS:
+        signs = np.array(list(product((-1.0, 1.0), repeat=len(values))))
+        return float(np.mean(np.abs(signs @ values) >= observed))
+    extreme = 0
+    for size in _chunks(resamples):
+        signs = rng.choice((-1.0, 1.0), size=(size, len(values)))
+        extreme += int(np.count_nonzero(np.abs(signs @ values) >= observed))
+    return (extreme + 1) / (resamples + 1)
+
+
+def wilson(successes: int, trials: int, *, level: float = 0.95) -> Interval:
+    """Give the score interval of one proportion of independent trials.
+
+    Source: Wilson (1927), "Probable inference, the law of succession, and statistical inference".
+    """
+    if not 0 <= successes <= trials or trials < 1:
+        raise UsageError(f"A proportion needs 0 ≤ successes ≤ trials ≥ 1, got {successes} of {trials}.")
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share = successes / trials
+    middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
+    half = z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / (1 + z * z / trials)
+    # At 0 and at n of n a bound is 0 or 1 exactly; rounding would put it a hair beyond.
+    low = 0.0 if successes == 0 else middle - half
+    high = 1.0 if successes == trials else middle + half
+    return Interval(estimate=share, low=low, high=high, level=level)
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Give the two-sided exact p of paired yes/no results, from the pairs that disagree.
+
+    One pair a cluster: pairs of one seed are not independent (then use `paired_effect`).
+    Source: McNemar (1947); exact form: the binomial test with p = ½ on the discordant pairs.
+    """
+    if only_first < 0 or only_second < 0:
+        raise UsageError(f"Counts of pairs cannot be negative, got {only_first} and {only_second}.")
+    discordant = only_first + only_second
+    tail: int = sum(comb(discordant, k) for k in range(min(only_first, only_second) + 1))
+    return min(1.0, float(Fraction(2 * tail, 2**discordant)))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Adjust the p-values of several arms, so that all are judged at one level together.
+
+    Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
+    """
+    for name, p in p_values.items():
+        if not 0 <= p <= 1:
+            raise UsageError(f"A p-value lies in 0 … 1, {name!r} has {p}.")
+    adjusted: dict[str, float] = {}
+    highest = 0.0
+    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p))
+        adjusted[name] = highest
+    return {name: adjusted[name] for name in p_values}
+
+
+def smallest_detectable(
+    differences: Sequence[float] | Floats, *, alpha: float = 0.05, power: float = 0.8
+) -> float | None:
+    """Give the smallest true mean difference that a paired test over these clusters finds with `power`.
+
+    (t(1 − α/2) + t(power)) × standard error, t with clusters − 1 degrees of freedom. `None` for one cluster.
+    Source: Bloom (1995), "Minimum detectable effects: a simple way to report the statistical power of
+    experimental designs".
+    """
+    from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+    values = np.asarray(differences, dtype=np.float64)
+    if len(values) < 2:
+        return None
+    error = float(values.std(ddof=1)) / sqrt(len(values))
+    freedom = len(values) - 1
+    return float(stdtrit(freedom, 1 - alpha / 2) + stdtrit(freedom, power)) * error
+
+
+def _chunks(resamples: int) -> list[int]:
+    # Bounded memory: a chunk is at most 1,000 × clusters × columns numbers.
+    return [min(_CHUNK, resamples - done) for done in range(0, resamples, _CHUNK)]
+
+
+def _first_column(means: Floats) -> Floats:
+    return means[:, 0]

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from experiments.framework.statistics import (
+    bootstrap,
+    by_cluster,
+    holm,
+    mcnemar_exact,
+    paired_effect,
+    sign_flip_p,
+    smallest_detectable,
+    wilson,
+)
+from experiments.framework.trials import Measure, OutcomeKind, TrialRecord, prove_cache_state
+from serving.errors import UsageError
+
+FLOATS = st.floats(-100, 100, allow_nan=False)
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_the_bootstrap_interval_is_scipy_s_percentile_interval() -> None:
+    sample = rng(3).gamma(2.0, size=25)
+    ours = bootstrap(sample[:, None], lambda means: means[:, 0], rng(), resamples=20_000)
+    theirs = stats.bootstrap(
+        (sample,), np.mean, n_resamples=20_000, method="percentile", random_state=rng(2)
+    ).confidence_interval
+    assert ours.estimate == pytest.approx(sample.mean())
+    assert ours.low == pytest.approx(theirs.low, abs=0.02)
+    assert ours.high == pytest.approx(theirs.high, abs=0.02)
+
+
+def test_a_ratio_of_sums_is_bootstrapped_over_whole_clusters() -> None:
+    prompt = rng(4).integers(100, 2_000, size=30).astype(float)
+    cached = prompt * rng(5).uniform(0.3, 0.9, size=30)
+    ours = bootstrap(np.stack([cached, prompt], axis=1), lambda m: m[:, 0] / m[:, 1], rng())
+    theirs = stats.bootstrap(
+        (cached, prompt),
+        lambda c, p, axis: c.sum(axis=axis) / p.sum(axis=axis),
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        random_state=rng(6),
+    ).confidence_interval
+    assert ours.estimate == pytest.approx(cached.sum() / prompt.sum())
+    assert (ours.low, ours.high) == (
+        pytest.approx(theirs.low, abs=0.01),
+        pytest.approx(theirs.high, abs=0.01),
+    )
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    drawn = rng(7)
+    covered = 0
+    for _ in range(300):
+        interval = bootstrap(drawn.normal(1.0, size=(30, 1)), lambda m: m[:, 0], drawn, resamples=500)
+        assert interval.low is not None
+        assert interval.high is not None
+        covered += interval.low <= 1.0 <= interval.high
+    assert 0.89 <= covered / 300 <= 0.98, covered / 300
+
+
+def test_repeats_of_one_cluster_do_not_narrow_the_interval() -> None:
+    values = {f"seed-{n}": [float(v)] for n, v in enumerate(rng(8).normal(size=12))}
+    zero = {name: [0.0] for name in values}
+    once = paired_effect(values, zero, rng())
+    often = paired_effect({name: v * 50 for name, v in values.items()}, zero, rng())
+    assert often.interval.low == pytest.approx(once.interval.low)
+    assert often.interval.high == pytest.approx(once.interval.high)
+    assert (often.clusters, often.p_value) == (once.clusters, once.p_value)
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.lists(FLOATS, min_size=1, max_size=3), min_size=2, max_size=12),
+    FLOATS,
+)
+def test_a_paired_effect_only_sees_differences(arm: dict[int, list[float]], shift: float) -> None:
+    reference = {cluster: [value - shift for value in values] for cluster, values in arm.items()}
+    effect = paired_effect(arm, reference, rng(), resamples=200)
+    assert effect.interval.estimate == pytest.approx(shift, abs=1e-9)
+    assert effect.interval.low == pytest.approx(shift, abs=1e-9)
+    assert effect.interval.high == pytest.approx(shift, abs=1e-9)
+    assert effect.detectable == pytest.approx(0, abs=1e-9)
+
+
+def test_clusters_that_one_arm_lacks_are_counted_and_left_out() -> None:
+    effect = paired_effect({"a": [1.0], "b": [2.0], "c": [9.0]}, {"a": [0.0], "b": [1.0], "d": [5.0]}, rng())
+    assert (effect.clusters, effect.unpaired, effect.interval.estimate) == (2, 2, 1.0)
+    with pytest.raises(UsageError, match="share no cluster"):
+        paired_effect({"a": [1.0]}, {"b": [1.0]}, rng())
+
+
+def test_one_cluster_gives_an_estimate_without_bounds() -> None:
+    effect = paired_effect({"a": [3.0]}, {"a": [1.0]}, rng())
+    assert (effect.interval.estimate, effect.interval.low, effect.interval.high) == (2.0, None, None)
+    assert effect.detectable is None
+    assert not effect.interval.excludes_zero
+
+
+def test_the_same_generator_seed_gives_the_same_interval() -> None:
+    rows = rng(9).normal(size=(9, 1))
+    assert bootstrap(rows, lambda m: m[:, 0], rng(1)) == bootstrap(rows, lambda m: m[:, 0], rng(1))
+    assert bootstrap(rows, lambda m: m[:, 0], rng(1)) != bootstrap(rows, lambda m: m[:, 0], rng(2))
+
+
+def test_unknown_values_are_refused_instead_of_spreading() -> None:
+    with pytest.raises(UsageError, match="leave clusters with unknown values out"):
+        bootstrap(np.array([[1.0], [np.nan]]), lambda m: m[:, 0], rng())
+    with pytest.raises(UsageError, match="clusters, columns"):
+        bootstrap(np.empty((0, 1)), lambda m: m[:, 0], rng())
+
+
+@given(st.lists(st.integers(-20, 20), min_size=2, max_size=9))
+def test_the_sign_flip_p_is_scipy_s_exact_permutation_test(differences: list[int]) -> None:
+    theirs = stats.permutation_test(
+        (np.array(differences, dtype=float),),
+        lambda x, axis: np.abs(x.sum(axis=axis)),
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=np.inf,
+        vectorized=True,
+    )
+    assert sign_flip_p(differences, rng()) == pytest.approx(theirs.pvalue)
+
+
+def test_the_sampled_sign_flip_p_is_near_the_exact_one_and_never_zero() -> None:
+    values = rng(10).normal(0.5, size=16)
+    signs = np.array(np.meshgrid(*[(-1, 1)] * 16)).reshape(16, -1).T
+    exact = float(np.mean(np.abs(signs @ values) >= abs(values.sum()) - 1e-9))
+    assert sign_flip_p(values, rng()) == pytest.approx(exact, abs=0.015)
+    assert sign_flip_p(np.full(40, 1.0), rng()) == 1 / 10_001
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_scipy_s(counts: tuple[int, int]) -> None:
+    ours = wilson(*counts)
+    theirs = stats.binomtest(*counts).proportion_ci(method="wilson")
+    assert (ours.low, ours.high) == (
+        pytest.approx(theirs.low, abs=1e-12),
+        pytest.approx(theirs.high, abs=1e-12),
+    )
+
+
+@given(st.integers(0, 60), st.integers(0, 60))
+def test_mcnemar_is_the_binomial_test_of_the_pairs_that_disagree(one: int, other: int) -> None:
+    expected = stats.binomtest(one, one + other).pvalue if one + other else 1.0
+    assert mcnemar_exact(one, other) == pytest.approx(expected)
+
+
+def test_mcnemar_of_the_published_drug_example() -> None:
+    # 59 against 121 discordant pairs, an often repeated textbook table (exact p about 0.000005).
+    assert mcnemar_exact(59, 121) == pytest.approx(stats.binomtest(59, 180).pvalue)
+    assert mcnemar_exact(0, 5_000) >= 0.0
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
+def test_holm_is_the_closed_test_of_bonferroni(p_values: dict[str, float]) -> None:
+    names = sorted(p_values)
+    subsets = [s for size in range(1, len(names) + 1) for s in combinations(names, size)]
+    closed = {
+        name: max(min(1.0, len(s) * min(p_values[n] for n in s)) for s in subsets if name in s)
+        for name in names
+    }
+    assert holm(p_values) == pytest.approx(closed)
+    assert list(holm(p_values)) == list(p_values)
+
+
+def test_holm_of_a_worked_example() -> None:
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005})
+    assert adjusted == pytest.approx({"a": 0.03, "b": 0.06, "c": 0.06, "d": 0.02})
+
+
+@pytest.mark.parametrize("clusters", [8, 12, 20, 50])
+def test_the_smallest_detectable_effect_is_found_with_the_power_it_names(clusters: int) -> None:
+    differences = rng(clusters).normal(size=clusters)
+    effect = smallest_detectable(differences)
+    assert effect is not None
+    freedom = clusters - 1
+    shift = effect / (differences.std(ddof=1) / clusters**0.5)
+    limit = stats.t.ppf(0.975, freedom)
+    power = stats.nct.sf(limit, freedom, shift) + stats.nct.cdf(-limit, freedom, shift)
+    assert power == pytest.approx(0.8, abs=0.03)
+
+
+@pytest.mark.parametrize("wrong", [(-1, 3), (4, 3), (0, 0)])
+def test_impossible_counts_are_refused(wrong: tuple[int, int]) -> None:
+    with pytest.raises(UsageError):
+        wilson(*wrong)
+    with pytest.raises(UsageError):
+        mcnemar_exact(-1, 2)
+    with pytest.raises(UsageError):
+        holm({"a": 1.5})
+
+
+def test_unknown_and_unscored_values_leave_their_cluster_unpaired() -> None:
+    def record(arm: str, seed: int, value: Measure, kind: OutcomeKind = OutcomeKind.OK) -> TrialRecord:
+        return TrialRecord(
+            study="s", arm=arm, factors={}, task="t", seed=seed, repeat=0, order_index=0, attempt=1, salt="s",
+            session=0, environment="e", started="", seconds=0, kind=kind, outcome="",
+            cache=prove_cache_state(()), measures={"m": value},
+        )  # fmt: skip
+
+    records = [
+        record("a", 0, 2), record("a", 0, 4.0), record("a", 1, True), record("a", 2, None),
+        record("a", 3, 9, OutcomeKind.INFRASTRUCTURE_ERROR), record("b", 0, 7),
+    ]  # fmt: skip
+    assert by_cluster(records, "a", "m") == {"t#0": [2.0, 4.0], "t#1": [1.0]}
+    assert by_cluster(records, "a", "other") == {}
+    with pytest.raises(UsageError, match="the text 'yes'"):
+        by_cluster([record("a", 0, "yes")], "a", "m")
