@@ -1,0 +1,88 @@
+"""How the assembler asks for token counts: the `Renderer` protocol; implementations live in other rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, runtime_checkable
+
+from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, item_of
+from serving.assembler.record import Record
+from serving.errors import LabError
+
+
+class CoarseReason(StrEnum):
+    """Why spans are coarser than leaf strings (the render with sentinels did not match the plain one)."""
+
+    CONTENT_REWRITTEN = "content_rewritten"
+    """The template changes leaf strings (trims, re-serialises, splits), so marks inside them move."""
+    RENDER_FAILED = "render_failed"
+    """The template refuses the marked strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """Tokens [start, end) and the item they came from; `item_id` is `framing` for what no item wrote."""
+
+    start: int
+    end: int
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A packet as the model reads it.
+
+    `spans` are sorted, disjoint and cover all tokens; `token_offsets` holds the character of `text` at
+    which each token starts.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    spans: tuple[TokenSpan, ...]
+    token_offsets: tuple[int, ...] = ()
+    coarse: CoarseReason | None = None
+
+    def tokens_by_item(self) -> dict[str, int]:
+        """Tokens of every item, its parts added up, and of `framing`; the values sum to the prompt tokens.
+
+        Raises `LabError` where the spans leave a token out or count one twice.
+        """
+        tokens: dict[str, int] = {FRAMING: 0}
+        reached = 0
+        for span in self.spans:
+            if span.start != reached or span.end < span.start:
+                break
+            owner = item_of(span.item_id)
+            tokens[owner] = tokens.get(owner, 0) + span.end - span.start
+            reached = span.end
+        if reached != len(self.token_ids):
+            raise LabError(
+                f"The renderer's spans must cover tokens 0 to {len(self.token_ids)} without gap or overlap, but "
+                f"they are contiguous only up to {reached}; this is a defect of the renderer."
+            )
+        return tokens
+
+
+class RendererIdentity(Record):
+    """What decides a rendering beside the packet: goes into every manifest."""
+
+    template_sha256: str
+    tokenizer_sha256: str
+    kwargs_sha256: str
+    dialect: str
+
+
+@runtime_checkable
+class Renderer(Protocol):
+    """Turns a packet into token ids and says which item every token came from; pure for equal inputs."""
+
+    @property
+    def identity(self) -> RendererIdentity:
+        """The hashes that name this renderer."""
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
+    ) -> Rendered:
+        """Render with the generation prompt; what `spans` leaves out belongs to `framing`."""
