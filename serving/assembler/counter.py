@@ -19,9 +19,9 @@ CHARACTERS_PER_TOKEN: Final = 4
 class FixedCounter:
     """A `Renderer` in which an item has the size it was given, wherever and with whomever it is rendered.
 
-    `sizes` maps item ids to tokens. `framing_per_message` tokens are added for every message, as chat
-    templates do. The ids are made up but stable: equal text at an equal offset in an equal item has equal
-    ids.
+    `sizes` maps item ids to tokens. What no item wrote costs nothing but `framing_per_message` for every
+    message, as chat templates do. The ids are made up but stable: equal text at an equal offset in an equal
+    item has equal ids.
     """
 
     def __init__(self, sizes: Mapping[str, int] | None = None, *, framing_per_message: int = 0) -> None:
@@ -85,11 +85,11 @@ class FixedCounter:
             for span in sorted(found, key=lambda span: span.start):
                 end = len(text) if span.end is None else min(span.end, len(text))
                 if span.start > reached:
-                    yield FRAMING, text[reached : span.start], _size(span.start - reached)
+                    yield FRAMING, text[reached : span.start], 0
                 yield item_of(span.item_id), text[span.start : end], _size(end - span.start)
                 reached = end
             if reached < len(text):
-                yield FRAMING, text[reached:], _size(len(text) - reached)
+                yield FRAMING, text[reached:], 0
         yield FRAMING, "", self._framing * (len(messages) - opened)
 
 

@@ -52,8 +52,8 @@ class KnapsackPacker:
     def pack(self, items: Sequence[Sized], capacity: int) -> frozenset[str]:
         if len(items) > KNAPSACK_MOST_ITEMS:
             raise UsageError(
-                f"The knapsack packer takes at most {KNAPSACK_MOST_ITEMS} optional items, but {len(items)} came; "
-                "rank and cut them before the request, or use the greedy packer."
+                f"The knapsack packer takes at most {KNAPSACK_MOST_ITEMS} optional items, but "
+                f"{len(items)} came; rank and cut them before the request, or use the greedy packer."
             )
         if capacity < 0:
             return frozenset()

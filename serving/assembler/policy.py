@@ -15,7 +15,7 @@ class SuffixPosition(StrEnum):
     """Where the dynamic suffix goes."""
 
     END = "end"
-    """After the trajectory, so directly behind the task while that is the last turn; all history stays cached."""
+    """After the trajectory, so behind the task while that is the last turn; all history stays cached."""
     BEFORE_TASK = "before_task"
     """Directly before the task while it is the last turn, else at the end; the question is read last, and the
     first tool call after it pays for the move."""

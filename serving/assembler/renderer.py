@@ -59,8 +59,8 @@ class Rendered:
             reached = span.end
         if reached != len(self.token_ids):
             raise LabError(
-                f"The renderer's spans must cover tokens 0 to {len(self.token_ids)} without gap or overlap, but "
-                f"they are contiguous only up to {reached}; this is a defect of the renderer."
+                f"The renderer's spans must cover tokens 0 to {len(self.token_ids)} without gap or overlap, "
+                f"but they are contiguous only up to {reached}; this is a defect of the renderer."
             )
         return tokens
 

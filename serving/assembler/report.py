@@ -65,8 +65,8 @@ def describe(assembly: Assembly) -> ContextManifest:
     if sum(item.tokens for item in selected) + tokens[FRAMING] != len(assembly.rendered.token_ids):
         strangers = sorted(tokens.keys() - {item.id for item in selected} - {FRAMING})
         raise LabError(
-            f"Every token belongs to a selected item or to {FRAMING}, but the renderer named {strangers[:3]}; "
-            "this is a defect of the renderer."
+            f"Every token belongs to a selected item or to {FRAMING}, but the renderer named "
+            f"{strangers[:3]}; this is a defect of the renderer."
         )
     history = [item.id for item in request.history if item.id in sent_history]
     known = [*assembly.selected, *(drop.item for drop in assembly.dropped)]

@@ -83,7 +83,8 @@ def fenced(tag: str, item: ContextItem, attributes: Mapping[str, str], text: str
     """
     nonce = digest(canonical_json([item.id, item.version, item.sha256]))[:NONCE_CHARACTERS]
     named = {"id": item.id, **attributes}
-    if item.trust is Trust.UNTRUSTED:
+    # A memory says instead whether it is a fact, which is what its gates decided.
+    if item.trust is Trust.UNTRUSTED and not isinstance(item.payload, Memory):
         named["trust"] = item.trust.value
     written = "".join(f' {key}="{html.escape(" ".join(value.split()))}"' for key, value in named.items())
     return f"<{tag}:{nonce}{written}>\n{text}\n</{tag}:{nonce}>"
