@@ -50,21 +50,21 @@ def fit(
     """
     sizes = _Sizes([*required, *optional])
     best: tuple[tuple[int, int], frozenset[str], Rendered] | None = None
-    tried: set[frozenset[str]] = set()
+    tried: dict[frozenset[str], Rendered] = {}
     chosen: frozenset[str] = frozenset()
 
-    def rendered_now(selection: frozenset[str]) -> Rendered:
-        rendered = render(selection)
-        tried.add(selection)
-        sizes.learn(rendered)
-        return rendered
+    def rendered_once(selection: frozenset[str]) -> Rendered:
+        if selection not in tried:
+            tried[selection] = render(selection)
+            sizes.learn(tried[selection])
+        return tried[selection]
 
     while len(tried) < MOST_REPACKS:
         room = budget - sizes.framing - sum(sizes.of(item) for item in required)
         chosen = packer.pack([Sized(item.id, sizes.of(item), worth[item.id]) for item in optional], room)
         if chosen in tried:
             break
-        rendered = rendered_now(chosen)
+        rendered = rendered_once(chosen)
         count = len(rendered.token_ids)
         if count <= budget:
             score = (sum(round(worth[item_id] * 10**UTILITY_DECIMALS) for item_id in chosen), -count)
@@ -79,7 +79,7 @@ def fit(
         (item for item in optional if item.id in chosen), key=lambda item: (worth[item.id], item.id)
     )
     while True:
-        rendered = rendered_now(chosen)
+        rendered = rendered_once(chosen)
         excess = len(rendered.token_ids) - budget
         if excess <= 0 or not by_worth:
             return Fitted(chosen, rendered, max(0, excess), len(tried), sizes.all())
@@ -90,31 +90,38 @@ def fit(
 
 
 class _Sizes:
-    """What every item is expected to cost, sharpened by every rendering."""
+    """What every item is expected to cost: as rendered, else as given or estimated and corrected."""
 
     def __init__(self, items: Sequence[ContextItem]) -> None:
         self.framing = 0
         self._items = {item.id: item for item in items}
-        self._given = {item.id: item.tokens for item in items if item.tokens is not None}
-        self._bytes = {item.id: len(item.content_json.encode("utf-8", "surrogatepass")) for item in items}
+        self._bytes = {item.id: len(item.content_json.encode()) for item in items}
         self._counted: dict[str, int] = {}
+        self._given_scale = 1.0
         self._bytes_per_token = FIRST_BYTES_PER_TOKEN
 
     def of(self, item: ContextItem) -> int:
         if (counted := self._counted.get(item.id)) is not None:
             return counted
-        if (given := self._given.get(item.id)) is not None:
-            return given
+        if item.tokens is not None:
+            return round(item.tokens * self._given_scale)
         return max(1, round(self._bytes[item.id] / self._bytes_per_token))
 
     def learn(self, rendered: Rendered) -> None:
         tokens = rendered.tokens_by_item()
         self.framing = tokens.pop(FRAMING)
         self._counted.update(tokens)
-        measured = sum(self._counted.values())
-        read = sum(self._bytes.get(item_id, 0) for item_id in self._counted)
-        if measured and read:
-            self._bytes_per_token = read / measured
+        known = [
+            (self._items[item_id], count)
+            for item_id, count in self._counted.items()
+            if item_id in self._items
+        ]
+        given = [(item.tokens, count) for item, count in known if item.tokens is not None]
+        if promised := sum(tokens for tokens, _ in given):
+            self._given_scale = sum(count for _, count in given) / promised
+        unsized = [(item, count) for item, count in known if item.tokens is None]
+        if measured := sum(count for _, count in unsized):
+            self._bytes_per_token = sum(self._bytes[item.id] for item, _ in unsized) / measured
 
     def all(self) -> dict[str, int]:
         return {item_id: self.of(item) for item_id, item in self._items.items()}

@@ -61,9 +61,7 @@ class FixedCounter:
                 spent.add(owner)
             token_spans.append(TokenSpan(len(ids), len(ids) + count, owner))
             key = f"{owner}\0{text}"
-            ids.extend(
-                zlib.crc32(f"{key}\0{index}".encode("utf-8", "surrogatepass")) for index in range(count)
-            )
+            ids.extend(zlib.crc32(f"{key}\0{index}".encode()) for index in range(count))
             offsets.extend(position + len(text) * index // count for index in range(count))
             written.append(text)
             position += len(text)

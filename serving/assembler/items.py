@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticSerializationError
 
 from serving.assembler.kinds import KIND_RULES, MUST_BE_TRUSTED, MUST_NAME_TENANT, Kind, Layer, Trust
 from serving.assembler.messages import FRAMING
@@ -101,6 +101,10 @@ class ContextItem(Record):
         return {"layer": rule.layer, "trust": rule.trust, **data}
 
     def _problem(self) -> str | None:
+        try:
+            self.content_json.encode()
+        except PydanticSerializationError:
+            return f"{self.id} holds a text that UTF-8 cannot carry (a lone surrogate); repair it"
         if self.kind in MUST_BE_TRUSTED and self.trust is not Trust.TRUSTED:
             return f"{self.id}, a {self.kind.value}, instructs the model, so its trust must be 'trusted'"
         if self.kind in MUST_NAME_TENANT and self.scope.tenant is None:
@@ -117,12 +121,12 @@ class ContextItem(Record):
         """Required by its own flag or by its kind."""
         return self.required or KIND_RULES[self.kind].required
 
-    @cached_property
+    @property
     def content_json(self) -> str:
         """The payload as JSON: what is hashed, and whose length is the first estimate of the size."""
         return self.payload.model_dump_json()
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """Hash of the payload: equal content, equal hash."""
         return digest(self.content_json)

@@ -68,9 +68,7 @@ Instant = Annotated[datetime, AfterValidator(_utc)]
 
 def digest(text: str) -> str:
     """SHA-256 of the UTF-8 form of `text`, in hex."""
-    # surrogatepass: a lone surrogate is a text that Python can hold, and hashing must not be what fails on
-    # it.
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def canonical_json(value: object) -> str:

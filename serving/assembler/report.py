@@ -147,7 +147,8 @@ def _selected(item: ContextItem, assembly: Assembly, tokens: int, *, required: b
 
 def _dropped(drop: Drop, assembly: Assembly) -> DroppedItem:
     shared = dict(_record(drop.item, assembly))
-    return DroppedItem(**shared, reason=drop.reason, tokens=assembly.expected.get(drop.item.id))
+    tokens = assembly.expected.get(drop.item.id, drop.item.tokens)
+    return DroppedItem(**shared, reason=drop.reason, tokens=tokens)
 
 
 def _budget(assembly: Assembly, framing: int) -> BudgetUse:

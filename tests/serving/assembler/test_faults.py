@@ -90,7 +90,9 @@ def test_the_null_fault_rebuilds_the_same_bytes_and_is_listed() -> None:
     plain, rebuilt = outcome(), outcome(Rebuild())
     assert isinstance(plain, Packet)
     assert isinstance(rebuilt, Packet)
-    assert rebuilt.model_copy(update={"manifest": plain.manifest}).model_dump_json() == plain.model_dump_json()
+    assert (
+        rebuilt.model_copy(update={"manifest": plain.manifest}).model_dump_json() == plain.model_dump_json()
+    )
     assert rebuilt.manifest.packet_sha256 == plain.manifest.packet_sha256
     assert [fault.name for fault in rebuilt.manifest.faults] == ["null"]
     assert plain.manifest.faults == ()

@@ -58,7 +58,7 @@ def test_the_knapsack_refuses_more_items_than_it_can_solve_exactly() -> None:
 
 
 def test_the_knapsack_solves_its_largest_case_over_a_wide_window() -> None:
-    # Sizes that are powers of two make every subset a different size: the widest front there is at this capacity.
+    # With powers of two every sum up to the capacity occurs: the widest front there is.
     items = [Sized(f"i{index:02d}", 2 ** (index % 13), (index + 1) / 100) for index in range(25)]
     chosen = KnapsackPacker().pack(items, 8_192)
     assert sum(item.tokens for item in items if item.id in chosen) <= 8_192

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +34,9 @@ from serving.errors import UsageError
 CONTEXT = RequestContext(tenant="t1", actor="u1", now="2026-10-02T00:00:00Z")
 TOOLS = (
     ToolSpec(
-        name="read_file", description="Read a file.", parameters={"type": "object", "properties": {"path": {}}}
+        name="read_file",
+        description="Read a file.",
+        parameters={"type": "object", "properties": {"path": {}}},
     ),
     ToolSpec(name="list_files", description="List files.", parameters={"type": "object", "properties": {}}),
 )
@@ -75,7 +79,7 @@ def packet_of(run: Trajectory, call: int, policy: ContextPolicy | None = None, *
 def test_every_call_extends_the_call_before_it(run: Trajectory) -> None:
     packets = [packet_of(run, call) for call in range(run.calls)]
     renderer = FixedCounter(framing_per_message=4)
-    for before, after in zip(packets, packets[1:], strict=False):
+    for before, after in pairwise(packets):
         assert len(after.messages) > len(before.messages)
         assert after.messages[: len(before.messages)] == before.messages
         assert after.tools == before.tools
@@ -112,7 +116,9 @@ def test_a_log_of_messages_reads_back_as_the_turns_it_came_from(run: Trajectory)
 
 
 def test_the_calls_of_a_run_are_the_turns_that_the_model_wrote() -> None:
-    run = Trajectory(turns=(UserTurn(text="a"), step(0), step(1), AssistantTurn(text="b"), UserTurn(text="c")))
+    run = Trajectory(
+        turns=(UserTurn(text="a"), step(0), step(1), AssistantTurn(text="b"), UserTurn(text="c"))
+    )
     assert run.calls == 4
     assert [len(run.history(call)) for call in range(run.calls)] == [1, 2, 3, 5]
     assert run.produced(0) == run.turns[1]

@@ -1,4 +1,4 @@
-"""The worked examples come out through `assemble`, by general rules: nothing here or there names their ids."""
+"""The worked examples come out through `assemble`, by general rules: none of them names an id."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from serving.assembler import (
     Instruction,
     Memory,
     Note,
-    Packet,
     PackerName,
+    Packet,
     RequestContext,
     RunLimits,
     Scope,
@@ -153,7 +153,11 @@ def j42_items(example: dict[str, Any], *, with_superseded_source: bool) -> list[
         items += [
             piece("E3", evidence["E3"], required=True, version="r3", supersedes=("E4",)),
             ContextItem(
-                id="E4", payload=Evidence(text=evidence["E4"]), version="r2", scope=Scope(tenant="t1"), tokens=400
+                id="E4",
+                payload=Evidence(text=evidence["E4"]),
+                version="r2",
+                scope=Scope(tenant="t1"),
+                tokens=400,
             ),
         ]
     else:
@@ -211,7 +215,7 @@ def test_j42_hands_off_before_any_model_call_when_the_required_set_does_not_fit(
     assert outcome.reason is HandOffReason.REQUIRED_EXCEEDS_BUDGET
     assert outcome.shortfall == case["shortfall"]
     assert [item.id for item in outcome.manifest.selected if item.required] == case["required"]
-    assert [(item.id, item.tokens) for item in outcome.largest][0] == ("core", 500)
+    assert (outcome.largest[0].id, outcome.largest[0].tokens) == ("core", 500)
 
 
 @pytest.mark.parametrize(("used", "offered"), [(0, 1), (5, 1), (6, 0), (9, 0)])
