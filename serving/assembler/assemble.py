@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from serving.assembler.budget import Fitted, fit
 from serving.assembler.checks import check_request
@@ -11,7 +10,7 @@ from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, apply_faults, broken_invariants
 from serving.assembler.gates import Admitted, Drop, admit, in_scope
 from serving.assembler.items import ContextItem
-from serving.assembler.layout import in_packet_order, lay_out
+from serving.assembler.layout import Arrangement, arrange, lay_out
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.messages import FRAMING
 from serving.assembler.packers import packer_named
@@ -50,10 +49,9 @@ def assemble(
     optional, useless = _split(admitted.candidates, worth)
     required = [item for item in admitted.candidates if item.is_required]
 
-    def ordered(chosen: frozenset[str]) -> _Chosen:
+    def arranged(chosen: frozenset[str]) -> Arrangement:
         kept = [*required, *(item for item in optional if item.id in chosen)]
-        items = in_packet_order(kept, admitted.history, admitted.tools, policy, worth)
-        return _Chosen(items, _draft(items, admitted, policy))
+        return arrange(kept, admitted.history, admitted.tools, policy, worth)
 
     fitted = fit(
         required=[*required, *admitted.history, *admitted.tools],
@@ -61,12 +59,12 @@ def assemble(
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(ordered(chosen).draft, renderer),
+        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy), renderer),
     )
-    selected = ordered(fitted.chosen)
-    if broken := broken_invariants(selected.draft):
+    selected = arranged(fitted.chosen)
+    draft, rendered = lay_out(selected, policy), fitted.rendered
+    if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
-    draft, rendered = selected.draft, fitted.rendered
     if faults:
         draft = apply_faults(draft, faults)
         rendered = _rendered(draft, renderer)
@@ -93,12 +91,6 @@ def assemble(
     return _outcome(request, draft, fitted, rendered, manifest)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    items: tuple[ContextItem, ...]
-    draft: Draft
-
-
 def _check_arguments(request: object, policy: object, renderer: object) -> None:
     if not isinstance(request, AssemblyRequest):
         raise UsageError(f"assemble takes an AssemblyRequest first, but a {type(request).__name__} came.")
@@ -123,22 +115,10 @@ def _admitted(request: AssemblyRequest) -> Admitted:
 def _split(
     candidates: Sequence[ContextItem], worth: Mapping[str, float]
 ) -> tuple[list[ContextItem], list[ContextItem]]:
-    """Optional items worth their place, and those that stay out even when they would fit."""
+    """Optional items that are worth their place, and those that stay out even when they would fit."""
     optional = [item for item in candidates if not item.is_required]
-    return [item for item in optional if worth[item.id] > 0], [
-        item for item in optional if worth[item.id] <= 0
-    ]
-
-
-def _draft(items: Sequence[ContextItem], admitted: Admitted, policy: ContextPolicy) -> Draft:
-    elsewhere = {item.id for item in (*admitted.history, *admitted.tools)}
-    tools = {item.id for item in admitted.tools}
-    return lay_out(
-        [item for item in items if item.id not in elsewhere],
-        admitted.history,
-        [item for item in items if item.id in tools],
-        policy,
-    )
+    useful = [item for item in optional if worth[item.id] > 0]
+    return useful, [item for item in optional if worth[item.id] <= 0]
 
 
 def _rendered(draft: Draft, renderer: Renderer) -> Rendered:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from serving.assembler.kinds import Region
-from serving.assembler.messages import Message, MessagePath, PacketSpan, ToolSpec
+from serving.assembler.messages import Message, MessagePath, PacketSpan, Role, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,27 @@ class DraftMessage:
         return cls(message, tuple(LocalSpan(path, item_id) for path in paths), region)
 
     @classmethod
-    def of_parts(
-        cls, role_of: Message, parts: Iterable[TextPart], region: Region, joint: str
-    ) -> DraftMessage:
+    def of_parts(cls, role: Role, parts: Iterable[TextPart], region: Region, joint: str) -> DraftMessage:
         """A message whose content is `parts` joined by `joint`, which belongs to no item."""
-        draft = cls(role_of.model_copy(update={"content": ""}), (), region)
-        for part in parts:
-            draft = draft.appended(part, joint)
-        return draft
+        return cls(Message(role=role, content=""), (), region).extended(parts, joint)
 
-    def appended(self, part: TextPart, joint: str) -> DraftMessage:
-        """The message with one more part at the end of its content; what it had keeps its spans."""
+    def extended(self, parts: Iterable[TextPart], joint: str) -> DraftMessage:
+        """The message with `parts` at the end of its content; what it had keeps its spans."""
         content = self.message.content or ""
-        start = len(content) + len(joint) if content else 0
-        text = f"{content}{joint}{part.text}" if content else part.text
         # A span that ran to the end of the leaf now ends where the leaf did.
-        closed = tuple(
+        spans = [
             replace(span, end=len(content)) if span.path == ("content",) and span.end is None else span
             for span in self.spans
-        )
-        own = LocalSpan(("content",), part.item_id, start, len(text))
-        return DraftMessage(self.message.model_copy(update={"content": text}), (*closed, own), self.region)
+        ]
+        texts = [content] if content else []
+        length = len(content)
+        for part in parts:
+            start = length + len(joint) if texts else 0
+            length = start + len(part.text)
+            texts.append(part.text)
+            spans.append(LocalSpan(("content",), part.item_id, start, length))
+        changed = self.message.model_copy(update={"content": joint.join(texts)})
+        return DraftMessage(changed, tuple(spans), self.region)
 
 
 @dataclass(frozen=True, slots=True)

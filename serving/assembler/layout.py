@@ -7,6 +7,7 @@ as they are (neutralise here, see `text.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, TextPart
@@ -24,24 +25,49 @@ OPEN_CALL_TEXT: Final = "No result has been recorded for this call."
 """Closes a call that has not returned: an open pair is never sent, and a pending call is never lost."""
 
 
-def in_packet_order(
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The items of a packet, region by region, each region in its final order."""
+
+    head: tuple[ContextItem, ...]
+    tools: tuple[ContextItem, ...]
+    examples: tuple[ContextItem, ...]
+    history: tuple[ContextItem, ...]
+    suffix: tuple[ContextItem, ...]
+
+    @property
+    def items(self) -> tuple[ContextItem, ...]:
+        """All items in packet order."""
+        return (*self.head, *self.tools, *self.examples, *self.history, *self.suffix)
+
+
+def arrange(
     candidates: Sequence[ContextItem],
     history: Sequence[ContextItem],
     tools: Sequence[ContextItem],
     policy: ContextPolicy,
     worth: Mapping[str, float],
-) -> tuple[ContextItem, ...]:
-    """All items in the order of the packet; `worth` holds the utility of every item by id.
+) -> Arrangement:
+    """Put items in order; `worth` holds the utility of every candidate by id.
 
-    Within a layer: by `order`, kind, required ones first, then the more useful, then by id.
+    By layer, then by `order`, kind, required ones first, the more useful ones first, and id; the status bar
+    is always last. `history` keeps its own order.
     """
     layers = {layer: index for index, layer in enumerate(policy.layer_order)}
     kinds = {kind: index for index, kind in enumerate(Kind)}
 
     def place(item: ContextItem) -> tuple[bool, int, int, int, bool, float, str]:
+        is_bar = item.kind is Kind.STATUS_BAR
         useful = 0.0 if item.is_required else -worth[item.id]
-        last = item.kind is Kind.STATUS_BAR
-        return (last, layers[item.layer], item.order, kinds[item.kind], not item.is_required, useful, item.id)
+        return (
+            is_bar,
+            layers[item.layer],
+            item.order,
+            kinds[item.kind],
+            not item.is_required,
+            useful,
+            item.id,
+        )
 
     def tool_place(item: ContextItem) -> tuple[int, str]:
         name = item.payload.spec.name if isinstance(item.payload, ToolContract) else item.id
@@ -49,38 +75,31 @@ def in_packet_order(
 
     ranked = sorted(candidates, key=place)
     head, examples, suffix = (
-        [item for item in ranked if KIND_RULES[item.kind].region is region]
+        tuple(item for item in ranked if KIND_RULES[item.kind].region is region)
         for region in (Region.HEAD, Region.EXAMPLES, Region.SUFFIX)
     )
-    return (*head, *sorted(tools, key=tool_place), *examples, *history, *suffix)
+    return Arrangement(head, tuple(sorted(tools, key=tool_place)), examples, tuple(history), suffix)
 
 
-def lay_out(
-    candidates: Sequence[ContextItem],
-    history: Sequence[ContextItem],
-    tools: Sequence[ContextItem],
-    policy: ContextPolicy,
-) -> Draft:
-    """Messages and tools from items that are already in packet order."""
+def lay_out(arrangement: Arrangement, policy: ContextPolicy) -> Draft:
+    """The messages and tools of an arrangement."""
     messages: list[DraftMessage] = []
-    head = _parts(candidates, Region.HEAD)
-    if head:
-        messages.append(DraftMessage.of_parts(Message(role="system", content=""), head, Region.HEAD, JOINT))
-    for item in candidates:
+    if arrangement.head:
+        messages.append(DraftMessage.of_parts("system", _parts(arrangement.head), Region.HEAD, JOINT))
+    for item in arrangement.examples:
         if isinstance(item.payload, Example):
             messages.extend(
                 DraftMessage.whole(message, item.id, Region.EXAMPLES) for message in item.payload.messages
             )
-    messages.extend(_trajectory(history, policy))
-    suffix = _parts(candidates, Region.SUFFIX)
-    if suffix:
-        messages = _with_suffix(messages, suffix, history, policy)
-    return Draft(
-        tuple(messages),
-        tuple(
-            DraftTool(item.payload.spec, item.id) for item in tools if isinstance(item.payload, ToolContract)
-        ),
+    messages.extend(_trajectory(arrangement.history, policy))
+    if arrangement.suffix:
+        messages = _with_suffix(messages, arrangement, policy)
+    tools = (
+        DraftTool(item.payload.spec, item.id)
+        for item in arrangement.tools
+        if isinstance(item.payload, ToolContract)
     )
+    return Draft(tuple(messages), tuple(tools))
 
 
 def carry(
@@ -94,15 +113,13 @@ def carry(
         and last.region is Region.TRAJECTORY
         and last.message.role in ("tool", "user")
     ):
-        for part in parts:
-            last = last.appended(part, JOINT)
-        return [*messages[:-1], last]
-    carried = DraftMessage.of_parts(Message(role="user", content=""), parts, region, JOINT)
+        return [*messages[:-1], last.extended(parts, JOINT)]
+    carried = DraftMessage.of_parts("user", parts, region, JOINT)
     return [*messages, _wrapped(carried) if carrier is Carrier.TOOL_RESPONSE else carried]
 
 
-def _parts(items: Sequence[ContextItem], region: Region) -> list[TextPart]:
-    return [TextPart(shown(item), item.id) for item in items if KIND_RULES[item.kind].region is region]
+def _parts(items: Sequence[ContextItem]) -> list[TextPart]:
+    return [TextPart(shown(item), item.id) for item in items]
 
 
 def _trajectory(history: Sequence[ContextItem], policy: ContextPolicy) -> list[DraftMessage]:
@@ -140,16 +157,14 @@ def _step_messages(item_id: str, step: ToolStep, *, echo: bool) -> list[DraftMes
 
 
 def _with_suffix(
-    messages: list[DraftMessage],
-    suffix: Sequence[TextPart],
-    history: Sequence[ContextItem],
-    policy: ContextPolicy,
+    messages: Sequence[DraftMessage], arrangement: Arrangement, policy: ContextPolicy
 ) -> list[DraftMessage]:
-    task_is_last = bool(history) and history[-1].kind is Kind.USER_TURN
+    parts = _parts(arrangement.suffix)
+    task_is_last = bool(arrangement.history) and arrangement.history[-1].kind is Kind.USER_TURN
     if policy.suffix_position is SuffixPosition.BEFORE_TASK and task_is_last:
-        carried = DraftMessage.of_parts(Message(role="user", content=""), suffix, Region.SUFFIX, JOINT)
+        carried = DraftMessage.of_parts("user", parts, Region.SUFFIX, JOINT)
         return [*messages[:-1], carried, messages[-1]]
-    return carry(messages, suffix, policy.carrier, Region.SUFFIX)
+    return carry(messages, parts, policy.carrier, Region.SUFFIX)
 
 
 def _wrapped(carried: DraftMessage) -> DraftMessage:

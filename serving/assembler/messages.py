@@ -112,23 +112,28 @@ def item_of(span_owner: str) -> str:
 
 
 def leaves(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Iterator[tuple[MessagePath, str]]:
-    """Every non-empty leaf string that a template may print, roles aside, in packet order."""
+    """Every non-empty string that a template may print, roles and schema keys aside, in packet order."""
     for index, message in enumerate(messages):
-        yield from _strings(("messages", index), message.to_api())
+        here = ("messages", index)
+        for name in ("reasoning", "content", "tool_call_id", "name"):
+            if text := getattr(message, name):
+                yield (*here, name), text
+        for place, call in enumerate(message.tool_calls):
+            for name in ("id", "name", "arguments"):
+                if text := getattr(call, name):
+                    yield (*here, "tool_calls", place, name), text
     for index, tool in enumerate(tools):
-        yield from _strings(("tools", index), tool.to_api())
+        yield from _strings(("tools", index), {"name": tool.name, "description": tool.description})
+        yield from _strings(("tools", index, "parameters"), tool.parameters)
 
 
 def _strings(path: MessagePath, value: JsonValue) -> Iterator[tuple[MessagePath, str]]:
     match value:
-        case str():
-            if value and path[-1] not in ("role", "type"):
-                yield path, value
+        case str() if value:
+            yield path, value
         case dict():
             for key, below in value.items():
-                # The wire nests a call's name and arguments under "function"; a path names the field of the
-                # model.
-                yield from _strings(path if key == "function" else (*path, key), below)
+                yield from _strings((*path, key), below)
         case list():
             for index, below in enumerate(value):
                 yield from _strings((*path, index), below)
