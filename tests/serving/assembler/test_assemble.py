@@ -44,8 +44,10 @@ from serving.assembler import (
     UserTurn,
     assemble,
     history_items,
+    leaves,
     tool_items,
 )
+from serving.assembler.packet import MessagePath
 from serving.assembler.renderer import TokenSpan
 from serving.errors import LabError
 
@@ -161,6 +163,8 @@ def test_what_is_rendered_never_exceeds_the_budget_and_the_parts_add_up(
     use = outcome.manifest.budget
     assert use.used == sum(item.tokens for item in outcome.manifest.selected) + use.framing
     assert sum(outcome.manifest.tokens_by_layer.values()) == use.used - use.framing
+    dropped = [item.id for item in outcome.manifest.dropped]
+    assert dropped == sorted(dropped)
     if isinstance(outcome, Packet):
         rendered = renderer.render(outcome.messages, outcome.tools, outcome.spans)
         assert len(rendered.token_ids) == use.used <= request.budget
@@ -209,6 +213,22 @@ def test_there_is_one_system_message_at_most_and_it_is_first(
     assert isinstance(outcome, Packet)
     roles = [message.role for message in outcome.messages]
     assert "system" not in roles[1:]
+
+
+@given(candidates(), POLICIES)
+def test_spans_of_one_leaf_stay_inside_it_and_never_overlap(
+    items: list[ContextItem], policy: ContextPolicy
+) -> None:
+    outcome = assemble(request_of(items, TOOLS, 4_000), policy, FixedCounter())
+    assert isinstance(outcome, Packet)
+    texts = dict(leaves(outcome.messages, outcome.tools))
+    reached: dict[MessagePath, int] = {}
+    for span in outcome.spans:
+        if span.path[0] == "tools":
+            continue
+        end = len(texts[span.path]) if span.end is None else span.end
+        assert reached.get(span.path, 0) <= span.start < end <= len(texts[span.path])
+        reached[span.path] = end
 
 
 @given(candidates(), st.integers(40, 400))

@@ -19,6 +19,7 @@ from serving.assembler import (
     OutputContract,
     Packet,
     ReasoningEcho,
+    Region,
     RequestContext,
     Scope,
     SkillBody,
@@ -35,6 +36,7 @@ from serving.assembler import (
     history_items,
     tool_items,
 )
+from serving.assembler.layout import arrange, lay_out
 
 CONTEXT = RequestContext(tenant="t1", actor="u1", now="2026-10-02")
 
@@ -130,6 +132,9 @@ def test_a_skill_body_stays_where_it_was_called_for() -> None:
     first = packet(history=(start, body)).messages
     later = packet(history=(start, body, answer, following)).messages
     assert later[: len(first)] == first
+    draft = lay_out(arrange((), (start, answer, body), (), ContextPolicy(), {}), ContextPolicy())
+    assert {message.region for message in draft.messages} == {Region.TRAJECTORY}
+    assert [message.message.role for message in draft.messages] == ["user", "assistant", "user"]
     assert "One idea a slide." in (first[0].content or "")
 
 

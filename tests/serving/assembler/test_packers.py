@@ -51,6 +51,12 @@ def test_greedy_and_knapsack_differ_where_one_large_item_hides_two_small_ones() 
     assert KnapsackPacker().pack(items, 10) == {"one", "two"}
 
 
+def test_equal_worth_goes_to_the_smaller_item() -> None:
+    items = [Sized("a-large", 9, 0.5), Sized("b-small", 3, 0.5)]
+    for packer in (GreedyPacker(), KnapsackPacker()):
+        assert packer.pack(items, 10) == {"b-small"}
+
+
 def test_the_knapsack_refuses_more_items_than_it_can_solve_exactly() -> None:
     items = [Sized(f"i{index}", 1, 0.5) for index in range(KNAPSACK_MOST_ITEMS + 1)]
     with pytest.raises(UsageError, match="at most 25 optional items, but 26 came"):

@@ -146,6 +146,11 @@ def test_a_status_bar_rides_at_the_end_and_leaves_the_trajectory_before_it_alone
         case Carrier.TOOL_RESPONSE:
             assert barred.messages[:-1] == bare.messages
             assert last == Message(role="user", content=f"<tool_response>\n{shown}\n</tool_response>")
+    here = ("messages", len(barred.messages) - 1, "content")
+    ranges = [(span.start, span.end) for span in barred.spans if span.path == here]
+    if carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT:
+        length = len(bare.messages[-1].content or "")
+        assert ranges == [(0, length), (length + 2, len(last.content))]
     (span,) = [span for span in barred.spans if span.item_id == "bar"]
     assert last.content[span.start : span.end] == shown
 
