@@ -1,86 +1,65 @@
-"""What one model call is made of: messages, tools, and which characters came from which item."""
+"""What leaves the assembler: a `Packet` that fits, or a `HandOff` that says why there is none."""
 
 from __future__ import annotations
 
-from typing import Literal
+from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from serving.assembler.manifest import ContextManifest
+from serving.assembler.messages import Message, MessagePath, PacketSpan, PathPart, Role, ToolCall, ToolSpec
+from serving.assembler.record import Record
 
-PathPart = str | int
-MessagePath = tuple[PathPart, ...]
+__all__ = [
+    "HandOff",
+    "HandOffReason",
+    "LargestItem",
+    "Message",
+    "MessagePath",
+    "Packet",
+    "PacketSpan",
+    "PathPart",
+    "Role",
+    "ToolCall",
+    "ToolSpec",
+]
 
 
-class ToolCall(BaseModel):
-    """A call that the assistant made; `arguments` is the JSON text exactly as the API carries it."""
+class Packet(Record):
+    """The complete input of one model call, and the item behind every leaf of it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    spans: tuple[PacketSpan, ...]
+    manifest: ContextManifest
+
+
+class HandOffReason(StrEnum):
+    """Why no packet was built."""
+
+    REQUIRED_EXCEEDS_BUDGET = "required_exceeds_budget"
+    """All optional detail is gone and the required items still do not fit."""
+    FAULT_EXCEEDS_BUDGET = "fault_exceeds_budget"
+    """The packet fitted, and a fault made it too large."""
+
+
+class LargestItem(Record):
+    """A required item and its rendered tokens."""
 
     id: str
-    name: str
-    arguments: str
-
-    def to_api(self) -> dict[str, JsonValue]:
-        """The OpenAI body form."""
-        return {
-            "id": self.id,
-            "type": "function",
-            "function": {"name": self.name, "arguments": self.arguments},
-        }
+    tokens: int
 
 
-class Message(BaseModel):
-    """One message of the conversation; absent fields stay absent in the body."""
+class HandOff(Record):
+    """The call must not be made: a person or a compaction has to decide what to do without.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    `shortfall` is in tokens: what the rendered prompt has beyond the budget. The output reserve is never
+    used.
+    """
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | None
-    reasoning: str | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
-    name: str | None = None
-
-    def to_api(self) -> dict[str, JsonValue]:
-        """The OpenAI body form; `content` is always there, null included."""
-        body: dict[str, JsonValue] = {"role": self.role, "content": self.content}
-        if self.reasoning is not None:
-            body["reasoning"] = self.reasoning
-        if self.tool_calls:
-            body["tool_calls"] = [call.to_api() for call in self.tool_calls]
-        if self.tool_call_id is not None:
-            body["tool_call_id"] = self.tool_call_id
-        if self.name is not None:
-            body["name"] = self.name
-        return body
-
-
-class ToolSpec(BaseModel):
-    """A tool as the model sees it; `parameters` is a JSON schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-
-    def to_api(self) -> dict[str, JsonValue]:
-        """The OpenAI body form."""
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": self.description,
-                "parameters": self.parameters,
-            },
-        }
-
-
-class PacketSpan(BaseModel):
-    """Characters [start, end) of the string at `path`, or the whole subtree there, belong to an item."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    path: MessagePath
-    start: int = 0
-    end: int | None = None
-    item_id: str
+    reason: HandOffReason
+    budget: int
+    needed: int
+    shortfall: int
+    largest: tuple[LargestItem, ...]
+    """Largest first, at most five."""
+    manifest: ContextManifest
+    """Of the packet that did not fit."""

@@ -1,58 +1,72 @@
-"""The protocol through which the assembler counts what will be sent."""
+"""How the assembler asks for token counts: the `Renderer` protocol; implementations live in other rooms."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
-
-from serving.assembler.packet import Message, PacketSpan, ToolSpec
-
-FRAMING = "framing"
+from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, item_of
+from serving.assembler.record import Record
+from serving.errors import LabError
 
 
 class CoarseReason(StrEnum):
-    """Why spans are coarser than the packet asked for."""
+    """Why spans are coarser than leaf strings (the render with sentinels did not match the plain one)."""
 
-    LEAF_BLURRED = "leaf_blurred"
-    """The template rewrote one string; where its characters went inside the result is unknown."""
-
-    ORIGIN_LOST = "origin_lost"
-    """The template mixed several strings in one operation; that text counts as framing."""
-
-    RENDER_DIFFERS = "render_differs"
-    """The render that carries origins is not the plain one; everything counts as framing."""
+    CONTENT_REWRITTEN = "content_rewritten"
+    """The template changes leaf strings (trims, re-serialises, splits), so marks inside them move."""
+    RENDER_FAILED = "render_failed"
+    """The template refuses the marked strings."""
 
 
-class TokenSpan(BaseModel):
-    """Tokens [start, end) belong to an item, or to `framing`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """Tokens [start, end) and the item they came from; `item_id` is `framing` for what no item wrote."""
 
     start: int
     end: int
     item_id: str
 
 
-class Rendered(BaseModel):
-    """One prompt as the model reads it; `spans` are sorted, disjoint and cover every token."""
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A packet as the model reads it.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    `spans` are sorted, disjoint and cover all tokens; `token_offsets` holds the character of `text` at
+    which each token starts.
+    """
 
     token_ids: tuple[int, ...]
     text: str
     spans: tuple[TokenSpan, ...]
-    token_offsets: tuple[int, ...]
-    """Where each token's first byte lies, as a character index of `text`."""
+    token_offsets: tuple[int, ...] = ()
     coarse: CoarseReason | None = None
 
+    def tokens_by_item(self) -> dict[str, int]:
+        """Tokens of every item, its parts added up, and of `framing`; the values sum to the prompt tokens.
 
-class RendererIdentity(BaseModel):
-    """Everything that decides the ids for given messages; it goes into manifests."""
+        Raises `LabError` where the spans leave a token out or count one twice.
+        """
+        tokens: dict[str, int] = {FRAMING: 0}
+        reached = 0
+        for span in self.spans:
+            if span.start != reached or span.end < span.start:
+                break
+            owner = item_of(span.item_id)
+            tokens[owner] = tokens.get(owner, 0) + span.end - span.start
+            reached = span.end
+        if reached != len(self.token_ids):
+            raise LabError(
+                f"The renderer's spans must cover tokens 0 to {len(self.token_ids)} without gap or overlap, "
+                f"but they are contiguous only up to {reached}; this is a defect of the renderer."
+            )
+        return tokens
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class RendererIdentity(Record):
+    """What decides a rendering beside the packet: goes into every manifest."""
 
     template_sha256: str
     tokenizer_sha256: str
@@ -60,12 +74,15 @@ class RendererIdentity(BaseModel):
     dialect: str
 
 
+@runtime_checkable
 class Renderer(Protocol):
-    """Turns messages and tools into the token ids that the server will see, with the items' spans."""
+    """Turns a packet into token ids and says which item every token came from; pure for equal inputs."""
 
     @property
-    def identity(self) -> RendererIdentity: ...
+    def identity(self) -> RendererIdentity:
+        """The hashes that name this renderer."""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
-    ) -> Rendered: ...
+    ) -> Rendered:
+        """Render with the generation prompt; what `spans` leaves out belongs to `framing`."""

@@ -1,0 +1,194 @@
+"""`ContextManifest`: what one packet was made of, by id, hash and number, without any of its text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal
+
+from serving.assembler.kinds import Kind, Layer
+from serving.assembler.record import Instant, Record, digest
+from serving.assembler.renderer import RendererIdentity
+from serving.assembler.utility import Terms
+
+MANIFEST_SCHEMA: Final = 0
+"""Schema 0 may still change; the first kept schema is 1."""
+
+ASSEMBLER_VERSION: Final = "1"
+"""Raised when equal inputs may give other bytes than before."""
+
+
+class DropReason(StrEnum):
+    """Why a known item is not in the packet, in the order of the gates."""
+
+    MEMORY_PURPOSE = "memory_purpose"
+    MEMORY_EXPIRED = "memory_expired"
+    MEMORY_SOURCE = "memory_source"
+    CONDITION_FALSE = "condition_false"
+    SUPERSEDED = "superseded"
+    NO_ATTEMPTS_LEFT = "no_attempts_left"
+    DEADLINE_PASSED = "deadline_passed"
+    TOOL_NOT_ALLOWED = "tool_not_allowed"
+    UTILITY_NOT_POSITIVE = "utility_not_positive"
+    NO_ROOM = "no_room"
+
+
+class ItemRecord(Record):
+    """What the manifest keeps of any item."""
+
+    id: str
+    kind: Kind
+    layer: Layer
+    owner: str
+    source: str
+    version: str | None
+    sha256: str
+    terms: Terms
+    utility: float
+
+
+class SelectedItem(ItemRecord):
+    """An item in the packet; `tokens` are counted on the rendered packet."""
+
+    required: bool
+    tokens: int
+
+
+class DroppedItem(ItemRecord):
+    """An in-scope item that stayed out; `tokens` is what it was expected to cost, where anybody knew."""
+
+    reason: DropReason
+    tokens: int | None
+
+
+class BudgetUse(Record):
+    """Where the window went; `used` = all items + `framing` = rendered prompt tokens."""
+
+    window: int
+    max_output: int
+    overhead: int
+    budget: int
+    used: int
+    framing: int
+    unused: int
+    renders: int
+    """How many renderings it took to find the selection."""
+
+
+class ToolRecord(Record):
+    """One offered tool; `schema_sha256` covers name, description and parameters as sent."""
+
+    id: str
+    name: str
+    authority: str
+    schema_sha256: str
+
+
+class MemoryUse(Record):
+    """Ids of loaded memories by standing."""
+
+    facts: tuple[str, ...]
+    hypotheses: tuple[str, ...]
+
+
+class HistoryRange(Record):
+    """Which part of the log was sent."""
+
+    first: str | None
+    last: str | None
+    count: int
+
+
+class OpenCall(Record):
+    """A tool call without a result, closed in the packet by a fixed sentence."""
+
+    item_id: str
+    call_id: str
+
+
+class LimitsLeft(Record):
+    """What was left of the run when the packet was built; None: no such limit."""
+
+    attempts: int | None
+    seconds: float | None
+
+
+class MissingRecord(Record):
+    """A layer that lacks an optional source, and why."""
+
+    layer: Layer
+    source: str
+    reason: str
+
+
+class RetrievalRecord(Record):
+    """How the candidates were found."""
+
+    query_sha256: str
+    filters: tuple[tuple[str, str], ...]
+
+
+class CacheKeys(Record):
+    """The lint of the static head: N yes/no conditions before the cache boundary make 2^N prefixes."""
+
+    conditions: tuple[str, ...]
+    distinct_prefixes: int
+
+
+class FaultRecord(Record):
+    """A fault that was applied, and the invariants it declares to break."""
+
+    name: str
+    breaks: tuple[str, ...]
+
+
+class ContextManifest(Record):
+    """The record of one assembly; equal inputs give equal bytes. It holds no text of any item."""
+
+    schema_version: Literal[0] = MANIFEST_SCHEMA
+    assembler_version: str = ASSEMBLER_VERSION
+    request_id: str
+    run_id: str
+    step_id: str
+    tenant: str
+    surface: str
+    decision: str
+    timestamp: Instant
+    """The caller's time."""
+    policy_name: str
+    policy_version: str
+    policy_sha256: str
+    renderer: RendererIdentity
+    budget: BudgetUse
+    tokens_by_layer: dict[Layer, int]
+    """Layers in their fixed order, those without tokens absent; sums to `budget.used` − `budget.framing`."""
+    selected: tuple[SelectedItem, ...]
+    """In packet order."""
+    dropped: tuple[DroppedItem, ...]
+    """By id."""
+    tools: tuple[ToolRecord, ...]
+    memory: MemoryUse
+    history: HistoryRange
+    open_calls: tuple[OpenCall, ...]
+    limits: LimitsLeft
+    missing: tuple[MissingRecord, ...]
+    retrieval: RetrievalRecord | None
+    cache_keys: CacheKeys
+    faults: tuple[FaultRecord, ...]
+    packet_sha256: str
+    """Over messages and tools as sent."""
+
+    @property
+    def manifest_id(self) -> str:
+        """The hash of the manifest itself: the name under which an exchange refers to it."""
+        return digest(self.model_dump_json())
+
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """Ids of the instructions and output contracts in force."""
+        rules = (Kind.INSTRUCTION, Kind.OUTPUT_CONTRACT)
+        return tuple(item.id for item in self.selected if item.kind in rules)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the rendered prompt, framing included."""
+        return self.budget.used

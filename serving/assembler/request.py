@@ -1,0 +1,138 @@
+"""`AssemblyRequest`: everything one assembly reads, resolved outside the model and handed in."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from serving.assembler.items import Classification, ContextItem
+from serving.assembler.kinds import Layer
+from serving.assembler.record import Instant, Record
+
+
+class Decision(StrEnum):
+    """The one decision that the packet serves; each decision gets its own assembly."""
+
+    PLAN = "plan"
+    RETRIEVE = "retrieve"
+    CHOOSE_TOOL = "choose_tool"
+    ANSWER = "answer"
+
+
+class RequestContext(Record):
+    """Who asks, for whom, and when: trusted facts, never taken from a model or a document."""
+
+    tenant: str
+    actor: str
+    groups: frozenset[str] = frozenset()
+    clearance: Classification = Classification.INTERNAL
+    subject: str | None = None
+    """Whose memories may load; None: the actor's."""
+    purpose: str = "assist"
+    """The purpose that a memory must have been stored for."""
+    locale: str = "en"
+    now: Instant
+    """The time, given by the caller; the assembler has no clock."""
+    facets: dict[str, str] = Field(default_factory=dict)
+    """Facts that decide applicability, such as {"product": "3.2"}."""
+
+
+class RunLimits(Record):
+    """What is left of a run; kept by code, so rebuilding a packet cannot reset it."""
+
+    tool_attempts: int | None = Field(default=None, ge=0)
+    """Tool calls allowed in the whole run; None: no limit."""
+    tool_attempts_used: int = Field(default=0, ge=0)
+    started_at: Instant | None = None
+    deadline_seconds: float | None = Field(default=None, gt=0)
+
+    def _problem(self) -> str | None:
+        if self.deadline_seconds is not None and self.started_at is None:
+            return "a deadline counts from started_at, which is missing"
+        return None
+
+    def attempts_left(self) -> int | None:
+        """Tool calls still allowed, at least 0; None: no limit."""
+        if self.tool_attempts is None:
+            return None
+        return max(0, self.tool_attempts - self.tool_attempts_used)
+
+    def seconds_left(self, now: Instant) -> float | None:
+        """Seconds to the deadline, at least 0; None: no deadline."""
+        if self.deadline_seconds is None or self.started_at is None:
+            return None
+        return max(0.0, self.deadline_seconds - (now - self.started_at).total_seconds())
+
+
+class TaskState(Record):
+    """The authoritative state of the run, as far as it decides what a packet may hold."""
+
+    limits: RunLimits = RunLimits()
+    allowed_tools: frozenset[str] | None = None
+    """Names of the tools that this stage allows; None: all that are offered."""
+
+
+class MissingReason(StrEnum):
+    """Why an optional source gave nothing."""
+
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    NOT_CONFIGURED = "not_configured"
+
+
+class MissingSource(Record):
+    """An optional source that failed: the packet goes out without it, and the manifest says so."""
+
+    layer: Layer
+    source: str
+    reason: MissingReason
+
+
+class Retrieval(Record):
+    """How the candidates were found; the query itself may be personal, so only its hash travels."""
+
+    query_sha256: str
+    filters: tuple[tuple[str, str], ...] = ()
+
+
+class AssemblyRequest(Record):
+    """One call's worth of input.
+
+    `candidates` and `tools` are sets: their order changes nothing. `history` is a log: its items are sent
+    in its order, at their place, and a later request extends it. Turns stand in `history`, tool contracts
+    in `tools`; texts that change (evidence, status) are candidates and go to the dynamic suffix, or stand in
+    `history` once they were sent and must stay where they are.
+    """
+
+    context: RequestContext
+    candidates: tuple[ContextItem, ...] = ()
+    history: tuple[ContextItem, ...] = ()
+    tools: tuple[ContextItem, ...] = ()
+    window: int = Field(gt=0)
+    """Tokens that the server really serves (`max_model_len`), not a number from a catalogue."""
+    max_output: int = Field(ge=0)
+    overhead: int = Field(default=0, ge=0)
+    """Tokens kept back for what no renderer counts; template framing is counted and needs none."""
+    decision: Decision = Decision.ANSWER
+    state: TaskState = TaskState()
+    missing: tuple[MissingSource, ...] = ()
+    retrieval: Retrieval | None = None
+    request_id: str = ""
+    run_id: str = ""
+    step_id: str = ""
+    surface: str = ""
+    """The model and API the packet is for, in words that a manifest can show."""
+
+    def _problem(self) -> str | None:
+        if self.budget <= 0:
+            return (
+                f"the window must exceed max_output and overhead, but {self.window} − {self.max_output} − "
+                f"{self.overhead} leaves {self.budget} tokens; raise the window or lower the reserve"
+            )
+        return None
+
+    @property
+    def budget(self) -> int:
+        """Tokens that the rendered packet may have: window − max_output − overhead."""
+        return self.window - self.max_output - self.overhead

@@ -1,0 +1,106 @@
+"""The words in which an item that is not a turn is shown, and the fence around text of outside origin.
+
+The seam for added tokens: content equal to one of the model's special tokens (`<|im_end|>`, `<tool_call>`)
+is not neutralised yet. It belongs in one function of this file, `str -> str` with a record of what it
+replaced, applied to `shown()` here and to the leaf strings of turns in `layout.py`; both places are marked
+with the word "neutralise".
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Final
+
+from serving.assembler.gates import memory_standing
+from serving.assembler.items import ContextItem
+from serving.assembler.kinds import Trust
+from serving.assembler.payloads import (
+    Evidence,
+    Instruction,
+    Memory,
+    Note,
+    Notification,
+    OpenQuestion,
+    OutputContract,
+    SkillBody,
+    SkillEntry,
+    StatusBar,
+    TaskStateText,
+    ToolContract,
+)
+from serving.assembler.record import canonical_json, digest
+from serving.errors import UsageError
+
+NONCE_CHARACTERS: Final = 8
+
+
+def shown(item: ContextItem) -> str:
+    """The text of an item in the head or the suffix, or where it stands in the history (neutralise here).
+
+    Instructions are shown bare, so that a system prompt given as one item is sent as it is. Everything that
+    is data is fenced. Raises `UsageError` for a turn, which is a message and not a text.
+    """
+    match item.payload:
+        case Instruction(text=text, title=title):
+            return f"# {title}\n{text}" if title else text
+        case OutputContract(text=text):
+            return text
+        case SkillEntry(name=name, description=description):
+            return f"Skill {name}: {description}"
+        case SkillBody(name=name, text=text):
+            return fenced("skill", item, {"name": name}, text)
+        case ToolContract(spec=spec):
+            return fenced("tool", item, {"name": spec.name}, canonical_json(spec.to_api()))
+        case TaskStateText(text=text):
+            return fenced("task_state", item, {}, text)
+        case OpenQuestion(text=text, conflict_between=between):
+            attributes = {"between": ", ".join(between)} if between else {}
+            return fenced("conflict" if between else "open_question", item, attributes, text)
+        case Evidence() as evidence:
+            return fenced("evidence", item, _evidence_attributes(item, evidence), evidence.text)
+        case Memory() as memory:
+            standing = memory_standing(memory)
+            return fenced(
+                "memory", item, {"standing": standing.value if standing else "unknown"}, memory.text
+            )
+        case Note(text=text):
+            return fenced("note", item, {}, text)
+        case Notification(text=text, event=event):
+            return fenced("notification", item, {"event": event}, text)
+        case StatusBar(text=text):
+            return f"<agent_status>\n{text}\n</agent_status>"
+        case _:
+            raise UsageError(
+                f"A {item.kind.value} is a turn and stands in the history; {item.id} came as a text."
+            )
+
+
+def fenced(tag: str, item: ContextItem, attributes: Mapping[str, str], text: str) -> str:
+    """`text` between tags that it cannot close: their name carries a hash of id, version and content.
+
+    The nonce depends on the item alone, so the same item has the same bytes in every packet.
+    """
+    nonce = digest(canonical_json([item.id, item.version, item.sha256]))[:NONCE_CHARACTERS]
+    named = {"id": item.id, **attributes}
+    # A memory says instead whether it is a fact, which is what its gates decided.
+    if item.trust is Trust.UNTRUSTED and not isinstance(item.payload, Memory):
+        named["trust"] = item.trust.value
+    written = "".join(f' {key}="{html.escape(" ".join(value.split()))}"' for key, value in named.items())
+    return f"<{tag}:{nonce}{written}>\n{text}\n</{tag}:{nonce}>"
+
+
+def _evidence_attributes(item: ContextItem, evidence: Evidence) -> dict[str, str]:
+    times = {
+        "effective": evidence.effective_date,
+        "observed_at": evidence.observed_at,
+        "valid_at": evidence.valid_at,
+    }
+    attributes = {
+        "document": evidence.document,
+        "version": item.version,
+        "location": evidence.location,
+        "applies": evidence.applicability,
+        **{key: moment.isoformat() for key, moment in times.items() if moment is not None},
+    }
+    return {key: value for key, value in attributes.items() if value is not None}
