@@ -85,7 +85,13 @@ def test_ids_equal_the_prompt_ids_of_real_calls_on_both_surfaces(
             "/v1/chat/completions", json=request_body(model, messages, tools, return_token_ids=True)
         )
         assert chat.json()["prompt_token_ids"] == ids, seed
-        token_in = {"model": model, "prompt": ids, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
+        token_in = {
+            "model": model,
+            "prompt": ids,
+            "max_tokens": 1,
+            "temperature": 0,
+            "return_token_ids": True,
+        }
         completion = http.post("/v1/completions", json=token_in).json()
         assert completion["choices"][0]["prompt_token_ids"] == ids, seed
 
