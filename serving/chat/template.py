@@ -22,7 +22,8 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from serving.chat.traced import adopt, concat, join, leaves_in, to_json
+from serving.chat.traced import adopt, concat, join, leaves_in
+from serving.chat.traced_json import to_json
 from serving.errors import UsageError
 
 

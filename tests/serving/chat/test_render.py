@@ -262,6 +262,15 @@ def test_operations_keep_origins_or_say_that_they_do_not(
     assert texts_of(rendered, "x") == text
 
 
+def test_a_blurred_string_that_no_span_names_is_no_reason_to_call_the_spans_coarse(
+    tiny_folders: dict[str, Path],
+) -> None:
+    source = "{{ messages[0].role | center(9) }}{{ messages[0].content }}"
+    renderer = ChatRenderer(tiny_folders["qwen3"], template_override=source)
+    span = PacketSpan(path=("messages", 0, "content"), item_id="x")
+    assert renderer.render([Message(role="user", content="ab")], [], [span]).coarse is None
+
+
 def test_identity_changes_with_template_arguments_and_dialect_and_with_nothing_else(
     tiny_folders: dict[str, Path],
 ) -> None:
