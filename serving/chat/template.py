@@ -66,8 +66,9 @@ def _run(template: jinja2.Template, variables: Mapping[str, object]) -> str:
     try:
         return template.render(variables)
     except jinja2.TemplateError as error:
+        reason = (error.message or type(error).__name__).rstrip(".")
         raise UsageError(
-            f"The chat template refuses this conversation: {error.message or type(error).__name__}. "
+            f"The chat template refuses this conversation: {reason}. "
             "Change the messages, or use a model whose template accepts them."
         ) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
