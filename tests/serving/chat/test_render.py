@@ -262,6 +262,37 @@ def test_operations_keep_origins_or_say_that_they_do_not(
     assert texts_of(rendered, "x") == text
 
 
+def test_when_the_render_with_origins_differs_all_is_framing_and_the_reason_is_recorded(
+    tiny_folders: dict[str, Path],
+) -> None:
+    # Identity of one-character strings is the one thing that a string with origins cannot imitate.
+    source = "{% set c = messages[0].content %}{{ c }}{{ c[0] is sameas(c[0]) }}"
+    renderer = ChatRenderer(tiny_folders["qwen3"], template_override=source)
+    span = PacketSpan(path=("messages", 0, "content"), item_id="x")
+    rendered = renderer.render([Message(role="user", content="ab")], [], [span])
+    assert rendered.text == "abTrue"
+    assert rendered.coarse is CoarseReason.RENDER_DIFFERS
+    assert [part.item_id for part in rendered.spans] == [FRAMING]
+    assert_partition(rendered)
+
+
+def test_the_templates_own_text_between_messages_is_framing(qwen3: ChatRenderer) -> None:
+    messages = [Message(role="system", content="S"), Message(role="user", content="U")]
+    rendered = qwen3.render(messages, [], whole_items(messages, []))
+    offsets = [*rendered.token_offsets, len(rendered.text)]
+    pieces = [
+        (span.item_id, rendered.text[offsets[span.start] : offsets[span.end]]) for span in rendered.spans
+    ]
+    assert pieces == [
+        # This template writes "system" itself, and prints the role of a user message.
+        (FRAMING, "<|im_start|>system\n"),
+        ("m0", "S"),
+        (FRAMING, "<|im_end|>\n<|im_start|>"),
+        ("m1", "user\nU"),
+        (FRAMING, "<|im_end|>\n<|im_start|>assistant\n"),
+    ]
+
+
 def test_a_blurred_string_that_no_span_names_is_no_reason_to_call_the_spans_coarse(
     tiny_folders: dict[str, Path],
 ) -> None:

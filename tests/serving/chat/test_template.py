@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serving.chat.content_format import ContentFormat, detect_content_format
+from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import TemplateTraits, dialect_named
 from serving.chat.template import ChatTemplate
 from serving.chat.traced import trace
@@ -54,10 +55,9 @@ def test_generation_blocks_loop_controls_and_tojson_work_as_in_transformers() ->
     assert text == '{"b": "<ü>", "a": 1}'
 
 
-def test_the_clock_is_local_time_and_the_template_is_seen_to_read_it() -> None:
-    template = ChatTemplate("{{ strftime_now('%Y') }}")
-    assert len(template.render({})) == 4
-    assert "strftime_now" not in ChatTemplate("{{ x }}").source
+def test_the_clock_is_local_time() -> None:
+    before = datetime.now().year
+    assert ChatTemplate("{{ strftime_now('%Y') }}").render({}) in {str(before), str(datetime.now().year)}
 
 
 def test_a_template_with_a_syntax_error_is_refused_with_its_line() -> None:
@@ -72,4 +72,3 @@ def test_an_unsafe_template_is_refused() -> None:
 
 def test_names_are_what_the_template_reads_from_outside() -> None:
     assert ChatTemplate("{% set a = 1 %}{{ a }}{{ messages }}{{ tools }}").names() == {"messages", "tools"}
-    assert ContentFormat("openai") is ContentFormat.PARTS
