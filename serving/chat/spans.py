@@ -80,7 +80,7 @@ def locate(text: str, spans: Sequence[PacketSpan]) -> Located:
             continue
         if run.leaf == LOST:
             coarse = CoarseReason.ORIGIN_LOST
-        elif run.offset == BLURRED and coarse is None:
+        elif run.offset == BLURRED and coarse is None and index.covering(run.leaf):
             coarse = CoarseReason.LEAF_BLURRED
         for length, covering in index.split(run):
             if gap_start < position:
@@ -114,7 +114,7 @@ class _Index:
     def split(self, run: Run) -> list[tuple[int, tuple[int, ...]]]:
         """The run in pieces (length, covering spans) that lie wholly inside or outside every span."""
         assert run.leaf is not None
-        covering = self._covering(run.leaf)
+        covering = self.covering(run.leaf)
         cuts = {run.offset, run.offset + run.length}
         if run.offset >= 0:
             bounds = [edge for number in covering for edge in self._edges(number)]
@@ -125,7 +125,8 @@ class _Index:
             for low, high in itertools.pairwise(ordered)
         ]
 
-    def _covering(self, leaf: Leaf) -> tuple[int, ...]:
+    def covering(self, leaf: Leaf) -> tuple[int, ...]:
+        """The spans that cover the leaf or a part of it, narrowest first."""
         if leaf not in self._cache:
             path = leaf.path
             numbers: list[int] = []

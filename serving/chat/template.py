@@ -22,7 +22,8 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from serving.chat.traced import adopt, concat, join, leaves_in, to_json
+from serving.chat.traced import adopt, concat, join, leaves_in
+from serving.chat.traced_json import to_json
 from serving.errors import UsageError
 
 
@@ -65,8 +66,9 @@ def _run(template: jinja2.Template, variables: Mapping[str, object]) -> str:
     try:
         return template.render(variables)
     except jinja2.TemplateError as error:
+        reason = (error.message or type(error).__name__).rstrip(".")
         raise UsageError(
-            f"The chat template refuses this conversation: {error.message or type(error).__name__}. "
+            f"The chat template refuses this conversation: {reason}. "
             "Change the messages, or use a model whose template accepts them."
         ) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -137,7 +139,7 @@ class _TracingCode(CodeGenerator):
     """Code whose `~` keeps origins; jinja2's own joins the parts with a plain `"".join`."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802 - jinja2's name
-        self.write("environment.concat(map(str, (")
+        self.write("environment.concat(map(environment.finalize, (")
         for part in node.nodes:
             self.visit(part, frame)
             self.write(", ")
@@ -152,35 +154,41 @@ class _TracingEnvironment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"%", "*"})
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(finalize=_printed, **options)
         for name, function in self.filters.items():
             self.filters[name] = _adopting(function)
         self.filters["join"] = _joining(self.filters["join"])
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
-        return _adopt_all(super().call_binop(context, operator, left, right), (left, right))
+        return _adopted(super().call_binop(context, operator, left, right), (left, right))
 
     def call(__self, __context: Context, __obj: object, *args: object, **kwargs: object) -> object:  # noqa: N805
         owner = getattr(__obj, "__self__", None)
         if isinstance(__obj, BuiltinFunctionType) and __obj.__name__ == "join" and type(owner) is str:
-            pieces = list(args[0])  # type: ignore[call-overload]
-            return join(owner, pieces)
+            return join(owner, list(args[0]))  # type: ignore[call-overload]
         result = super().call(__context, __obj, *args, **kwargs)
-        return _adopt_all(result, (owner, args, kwargs))
+        # Macros ran through this environment, and containers hand out what was put into them: a plain string
+        # from either is the template's own text. What is left are methods of strings, and `format`.
+        if isinstance(__obj, Macro) or isinstance(owner, dict | list | jinja2.ext.Extension):
+            return result
+        # Inside loops jinja2 passes the surrounding variables along, which the function does not read.
+        given = [value for name, value in kwargs.items() if name not in ("_loop_vars", "_block_vars")]
+        return _adopted(result, (owner, args, given))
 
 
-def _adopt_all(result: object, sources: object) -> object:
-    if type(result) is str:
-        return adopt(result, sources)
-    if isinstance(result, list) and any(type(part) is str for part in result):
-        return [adopt(part, sources) if type(part) is str else part for part in result]
-    return result
+def _printed(value: object) -> str:
+    # A list or mapping printed as it is comes out in Python's notation; its text is from the leaves inside.
+    return value if isinstance(value, str) else adopt(str(value), value)
+
+
+def _adopted(result: object, sources: object) -> object:
+    return adopt(result, sources) if type(result) is str else result
 
 
 def _adopting(function: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(function)
     def wrapped(*args: object, **kwargs: object) -> object:
-        return _adopt_all(function(*args, **kwargs), (args, kwargs))
+        return _adopted(function(*args, **kwargs), (args, kwargs))
 
     return wrapped
 

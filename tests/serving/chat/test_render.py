@@ -130,7 +130,7 @@ def test_a_packet_of_messages_renders_like_its_body(qwen3: ChatRenderer) -> None
             role="assistant",
             content=None,
             reasoning="why",
-            tool_calls=(ToolCall(id="c", name="f", arguments='{"b":1,  "a":"ü"}'),),
+            tool_calls=(ToolCall(id="c", name="f", arguments='{"b":1,  "a":"u"}'),),
         ),
         Message(role="tool", content="done", tool_call_id="c"),
     ]
@@ -142,7 +142,8 @@ def test_a_packet_of_messages_renders_like_its_body(qwen3: ChatRenderer) -> None
     ]
     rendered = qwen3.render(messages, [tool], spans)
     assert "".join(token.piece for token in qwen3.show(rendered)) == rendered.text
-    assert texts_of(rendered, "call") == 'f", "arguments": {"b": 1, "a": "ü"}'
+    # A token that begins in the call and runs on into the template's own text is still the call's.
+    assert texts_of(rendered, "call").startswith('f", "arguments": {"b": 1, "a": "u"}')
     assert texts_of(rendered, "why") == "why"
     assert texts_of(rendered, "result") == "done"
     assert json.loads(texts_of(rendered, "tool"))["function"]["name"] == "f"
@@ -240,7 +241,12 @@ def test_a_part_of_arguments_is_refused_since_the_server_writes_them_anew(qwen3:
         ("{% set x %}{{ messages[0].content }}{% endset %}{{ x }}", None, "ab"),
         ("{% generation %}{{ messages[0].content }}{% endgeneration %}", None, "ab"),
         ("{{ messages[0].content | center(4) }}", CoarseReason.LEAF_BLURRED, " ab "),
-        ("{{ '%s' % messages[0].content }}", CoarseReason.LEAF_BLURRED, "ab"),
+        ("{{ '%s' % messages[0].content }}", None, "ab"),
+        ("{{ '<%s>' % messages[0].content }}", CoarseReason.LEAF_BLURRED, "<ab>"),
+        ("{{ [messages[0].content] }}", CoarseReason.LEAF_BLURRED, "['ab']"),
+        ("{{ 'x' ~ [messages[0].content] }}", CoarseReason.LEAF_BLURRED, "['ab']"),
+        ("{% for m in messages %}{% generation %}x{% endgeneration %}{% endfor %}", None, ""),
+        ("{{ messages[0].get('none', 'x') }}", None, ""),
         ("{{ '{}{}'.format(messages[0].role, messages[0].content) }}", CoarseReason.ORIGIN_LOST, ""),
         ("{{ '%s%s' % (messages[0].role, messages[0].content) }}", CoarseReason.ORIGIN_LOST, ""),
     ],
@@ -253,8 +259,47 @@ def test_operations_keep_origins_or_say_that_they_do_not(
     rendered = renderer.render([Message(role="user", content="ab")], [], [span])
     assert rendered.coarse is coarse
     assert_partition(rendered)
-    whole = [t for s in rendered.spans if s.item_id == "x" for t in range(s.start, s.end)]
-    assert texts_of(rendered, "x") == text or (text and whole)
+    assert texts_of(rendered, "x") == text
+
+
+def test_when_the_render_with_origins_differs_all_is_framing_and_the_reason_is_recorded(
+    tiny_folders: dict[str, Path],
+) -> None:
+    # Identity of one-character strings is the one thing that a string with origins cannot imitate.
+    source = "{% set c = messages[0].content %}{{ c }}{{ c[0] is sameas(c[0]) }}"
+    renderer = ChatRenderer(tiny_folders["qwen3"], template_override=source)
+    span = PacketSpan(path=("messages", 0, "content"), item_id="x")
+    rendered = renderer.render([Message(role="user", content="ab")], [], [span])
+    assert rendered.text == "abTrue"
+    assert rendered.coarse is CoarseReason.RENDER_DIFFERS
+    assert [part.item_id for part in rendered.spans] == [FRAMING]
+    assert_partition(rendered)
+
+
+def test_the_templates_own_text_between_messages_is_framing(qwen3: ChatRenderer) -> None:
+    messages = [Message(role="system", content="S"), Message(role="user", content="U")]
+    rendered = qwen3.render(messages, [], whole_items(messages, []))
+    offsets = [*rendered.token_offsets, len(rendered.text)]
+    pieces = [
+        (span.item_id, rendered.text[offsets[span.start] : offsets[span.end]]) for span in rendered.spans
+    ]
+    assert pieces == [
+        # This template writes "system" itself, and prints the role of a user message.
+        (FRAMING, "<|im_start|>system\n"),
+        ("m0", "S"),
+        (FRAMING, "<|im_end|>\n<|im_start|>"),
+        ("m1", "user\nU"),
+        (FRAMING, "<|im_end|>\n<|im_start|>assistant\n"),
+    ]
+
+
+def test_a_blurred_string_that_no_span_names_is_no_reason_to_call_the_spans_coarse(
+    tiny_folders: dict[str, Path],
+) -> None:
+    source = "{{ messages[0].role | center(9) }}{{ messages[0].content }}"
+    renderer = ChatRenderer(tiny_folders["qwen3"], template_override=source)
+    span = PacketSpan(path=("messages", 0, "content"), item_id="x")
+    assert renderer.render([Message(role="user", content="ab")], [], [span]).coarse is None
 
 
 def test_identity_changes_with_template_arguments_and_dialect_and_with_nothing_else(
