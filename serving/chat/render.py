@@ -157,7 +157,7 @@ def _body(messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> JsonOb
 def _rendered(
     text: str, encoded: Encoded, spans: tuple[TokenSpan, ...], coarse: CoarseReason | None
 ) -> Rendered:
-    return Rendered.model_construct(
+    return Rendered(
         token_ids=encoded.ids, text=text, spans=spans, token_offsets=encoded.starts, coarse=coarse
     )
 

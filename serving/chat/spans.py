@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from serving.assembler.packet import MessagePath, PacketSpan
-from serving.assembler.renderer import FRAMING, CoarseReason, TokenSpan
+from serving.assembler.messages import FRAMING, MessagePath, PacketSpan
+from serving.assembler.renderer import CoarseReason, TokenSpan
 from serving.chat.traced import BLURRED, LOST, Leaf, Run, runs_of
 from serving.errors import UsageError
 
