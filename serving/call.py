@@ -1,0 +1,278 @@
+"""The one path of every measured call: assemble, render, predict, send, check the ids, compare, record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from serving.assembler import (
+    AssemblyRequest,
+    ContextPolicy,
+    Fault,
+    HandOff,
+    Packet,
+    Rendered,
+    assemble,
+)
+from serving.chat import ChatRenderer, ShownToken
+from serving.client import (
+    ChatRequest,
+    Client,
+    CompletionRequest,
+    Exchange,
+    ExchangeStream,
+    Request,
+    StreamEvent,
+    Surface,
+)
+from serving.errors import LabError
+from serving.explain import FirstBreak, first_break
+from serving.models import ModelFolder
+from serving.prefix import Prediction, Predictor
+from serving.prefix.prediction import Relation
+
+
+class InequalityError(LabError):
+    """Two numbers or id lists that must be equal are not, so nothing measured after it can be trusted."""
+
+    def __init__(self, what: str, *, expected: str, got: str) -> None:
+        super().__init__(
+            f"{what}: expected {expected}, got {got}. No later number could be trusted, so the work stops here."
+        )
+        self.what = what
+        self.expected = expected
+        self.got = got
+
+
+class DecodeOptions(BaseModel):
+    """How the model is to answer: the `decode.*` factors of an arm."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_tokens: int
+    temperature: float = 0.0
+    seed: int | None = None
+    tool_choice: Literal["auto", "none", "required"] | None = None
+    """None: not sent, which is `auto` where tools are given."""
+
+
+@dataclass(frozen=True)
+class MeasuredCall:
+    """One call with everything that is known of it from both sides."""
+
+    packet: Packet
+    rendered: Rendered
+    prediction: Prediction
+    exchange: Exchange
+    first_break: FirstBreak | None
+    """Where the prompt leaves the longest stored one; None where it extends it, or nothing was stored."""
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """As the server reports them."""
+        return None if self.exchange.usage is None else self.exchange.usage.cached_tokens
+
+    @property
+    def ids_agree(self) -> bool | None:
+        """Whether the server read the ids rendered here; None when it did not tell."""
+        served = self.exchange.prompt_token_ids
+        return None if served is None else served == self.rendered.token_ids
+
+    @property
+    def prediction_agrees(self) -> bool | None:
+        """Whether as many tokens were reused as predicted; None when the server did not tell."""
+        return None if self.cached_tokens is None else self.cached_tokens == self.prediction.cached_tokens
+
+
+class Caller:
+    """A served model, the renderer of its template and the running prediction of its cache.
+
+    The prediction is exact while calls run one after another and everything the server gets comes through
+    here (under this caller's salts).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        model: ModelFolder,
+        *,
+        block_size: int,
+        num_blocks: int | None = None,
+        template_kwargs: Mapping[str, JsonValue] | None = None,
+        surface: Surface = Surface.CHAT,
+        strict: bool = True,
+    ) -> None:
+        """Args: `block_size` and `num_blocks` as the server reports them (None: an endless pool);
+        `template_kwargs` reach the template on both sides; `strict` raises `InequalityError` where a server
+        that tells its ids or cached tokens tells others than expected, or does not tell them at all.
+        """
+        self.client = client
+        self.model = model
+        self.renderer = ChatRenderer(model.path, template_kwargs=template_kwargs)
+        self.block_size = block_size
+        self._template_kwargs = dict(template_kwargs or {})
+        self._surface = surface
+        self._strict = strict
+        self._predictor = Predictor(block_size, num_blocks)
+        self._stored: list[Rendered] = []
+
+    def call(
+        self,
+        request: AssemblyRequest,
+        policy: ContextPolicy,
+        decode: DecodeOptions,
+        *,
+        salt: str,
+        faults: Sequence[Fault] = (),
+    ) -> MeasuredCall | HandOff:
+        """Make one measured call; a `HandOff` when the packet does not fit, before anything is sent.
+
+        Raises `InequalityError` (see `strict`). A call that the server or the network failed is returned with
+        its error in the exchange; its salt is not to be used again, for what the server kept of it is unknown.
+        """
+        started = self.start(request, policy, decode, salt=salt, faults=faults)
+        return started if isinstance(started, HandOff) else started.finish()
+
+    def start(
+        self,
+        request: AssemblyRequest,
+        policy: ContextPolicy,
+        decode: DecodeOptions,
+        *,
+        salt: str,
+        faults: Sequence[Fault] = (),
+    ) -> StartedCall | HandOff:
+        """The same up to sending; iterate the result for its events, then `finish` it."""
+        packet = assemble(request, policy, self.renderer, faults)
+        if isinstance(packet, HandOff):
+            return packet
+        rendered = self.renderer.render(packet.messages, packet.tools, packet.spans)
+        prediction = self._predictor.predict_next(rendered.token_ids, salt)
+        body = self._request(packet, rendered, decode, salt)
+        try:
+            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id())
+        except BaseException:
+            self._predictor.abandon()
+            raise
+        return StartedCall(self, packet, rendered, prediction, stream)
+
+    def show(self, rendered: Rendered) -> list[ShownToken]:
+        """The prompt's tokens with their text, added tokens marked."""
+        return self.renderer.show(rendered)
+
+    def _request(self, packet: Packet, rendered: Rendered, decode: DecodeOptions, salt: str) -> Request:
+        if self._surface is Surface.TOKEN_IN:
+            return CompletionRequest(
+                model=self.model.name,
+                prompt=rendered.token_ids,
+                max_tokens=decode.max_tokens,
+                temperature=decode.temperature,
+                seed=decode.seed,
+                cache_salt=salt,
+            )
+        return ChatRequest(
+            model=self.model.name,
+            messages=tuple(message.to_api() for message in packet.messages),
+            tools=tuple(tool.to_api() for tool in packet.tools),
+            tool_choice=decode.tool_choice if packet.tools else None,
+            chat_template_kwargs=self._template_kwargs or None,
+            max_tokens=decode.max_tokens,
+            temperature=decode.temperature,
+            seed=decode.seed,
+            cache_salt=salt,
+            rendered_tokens=len(rendered.token_ids),
+        )
+
+    def _finished(self, started: StartedCall, exchange: Exchange) -> MeasuredCall:
+        if exchange.error is not None:
+            self._predictor.abandon()
+        else:
+            self._predictor.record(exchange.output_token_ids or ())
+            self._stored.append(started.rendered)
+        call = MeasuredCall(
+            packet=started.packet,
+            rendered=started.rendered,
+            prediction=started.prediction,
+            exchange=exchange,
+            first_break=self._break(started),
+        )
+        if self._strict and exchange.error is None:
+            check_equal(call)
+        return call
+
+    def _break(self, started: StartedCall) -> FirstBreak | None:
+        nearest = started.prediction.nearest
+        if nearest is None or not nearest.same_salt or nearest.relation is not Relation.DIVERGES:
+            return None
+        stored = self._stored[nearest.index]
+        if nearest.shared_tokens >= len(stored.token_ids):
+            return None  # the prompts agree; the model's own output was re-tokenised or cut
+        return first_break(
+            self.renderer,
+            started.packet.messages,
+            started.packet.tools,
+            sent=started.rendered,
+            stored=stored,
+            position=nearest.shared_tokens,
+        )
+
+
+class StartedCall:
+    """A call on its way: its events as they arrive, and the measured call at the end."""
+
+    def __init__(
+        self,
+        caller: Caller,
+        packet: Packet,
+        rendered: Rendered,
+        prediction: Prediction,
+        stream: ExchangeStream,
+    ) -> None:
+        self.packet = packet
+        self.rendered = rendered
+        self.prediction = prediction
+        self._caller = caller
+        self._stream = stream
+        self._measured: MeasuredCall | None = None
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        return iter(self._stream)
+
+    def finish(self) -> MeasuredCall:
+        """Read what is left of the stream, compare both sides, and return the measured call."""
+        if self._measured is None:
+            for _ in self._stream:
+                pass
+            self._measured = self._caller._finished(self, self._stream.exchange)
+        return self._measured
+
+    def cancel(self) -> Exchange:
+        """Stop the call and keep what arrived; its salt is not to be used again."""
+        self._stream.close()
+        self._caller._predictor.abandon()
+        return self._stream.exchange
+
+
+def check_equal(call: MeasuredCall) -> None:
+    """Raise `InequalityError` unless the server read the rendered ids and reused what was predicted."""
+    ids, served = call.rendered.token_ids, call.exchange.prompt_token_ids
+    if served != ids:
+        at = next(
+            (index for index, (a, b) in enumerate(zip(ids, served or (), strict=False)) if a != b),
+            min(len(ids), len(served or ())),
+        )
+        raise InequalityError(
+            f"Prompt ids of {call.packet.manifest.manifest_id()[:12]}, from token {at} on",
+            expected=f"{len(ids)} ids with {list(ids[at : at + 8])} there",
+            got="none at all" if served is None else f"{len(served)} ids with {list(served[at : at + 8])}",
+        )
+    if not call.prediction_agrees:
+        reported = call.cached_tokens
+        raise InequalityError(
+            f"Cached tokens of {call.packet.manifest.manifest_id()[:12]} ({call.prediction.prompt_tokens} prompt tokens)",
+            expected=f"{call.prediction.cached_tokens} as predicted",
+            got="none reported" if reported is None else str(reported),
+        )
