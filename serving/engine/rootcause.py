@@ -143,7 +143,7 @@ _RULES = (
     ),
     _rule(
         Failure.PROCESS_DIED,
-        r"Worker proc (?P<name>\S+) died unexpectedly(?: \(exit code: (?P<code>-?\d+)\))?",
+        r"Worker proc (?P<name>\S+) died unexpectedly",
         "a worker of the engine ({name}) was killed or crashed; with too little memory the system kills the "
         "largest.",
     ),
@@ -158,8 +158,8 @@ _RULES = (
 _PREFIX = re.compile(r"^(?:\([^)]* pid=\d+\) ?)?(?:[A-Z]+ \d\d-\d\d [\d:]+ \[[^\]]*\] ?)?")
 _EXCEPTION = re.compile(r"^(?:Value error, |[A-Za-z_][\w.]*(?:Error|Exception): )\S")
 _CONSEQUENCE = re.compile(
-    r"Engine core initialization failed|initialization failed due to an exception|EngineDeadError|"
-    r"CancelledError|cancelled|validation errors? for"
+    r"Engine core initialization failed|initialization failed due to an exception|"
+    r"EngineDeadError|Executor failed|CancelledError|cancelled|validation errors? for"
 )
 _FATAL = re.compile(
     r"EngineCore failed to start|WorkerProc failed to start|EngineCore encountered a fatal error|"

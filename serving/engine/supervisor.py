@@ -9,7 +9,9 @@ The program runs twice, the second started by the first in the role `guard`, eac
 
     lab ──pipe──► supervisor ──pipe──► guard ──► engine ──► its workers
 
-so that each of the two notices the death of the other, and killing either still ends the engine.
+so that each of the two notices the death of the other, and killing either still ends the engine. Not covered:
+SIGKILL to lab, supervisor and guard in the same instant. On Linux the kernel then still ends the engine's
+first process, but vLLM 0.32's core process, its child, lives on.
 
 Who belongs to the engine: its process group, and every descendant wherever it moved (own session, own group,
 orphaned). Linux tells exactly, because this process is made the reaper of orphaned descendants. On other

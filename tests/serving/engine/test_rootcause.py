@@ -25,6 +25,10 @@ CASES = {
     "wrong_dtype": (Failure.BAD_FLAG, "argument --dtype: invalid choice: 'float8'"),
     "seeded_long_prompt": (Failure.SEEDED_SAMPLING, "raise max_num_batched_tokens to max_model_len"),
     "engine_killed_serving": (Failure.PROCESS_DIED, "core process was killed or crashed"),
+    "worker_killed_serving": (
+        Failure.PROCESS_DIED,
+        "a worker of the engine (VllmWorker-0) was killed or crashed",
+    ),
     "unknown_flag": (Failure.BAD_FLAG, "unrecognized arguments: --no-such-flag"),
     "unknown_tool_parser": (Failure.TOOL_PARSER, "no tool-call parser named nosuch"),
     "unknown_architecture": (Failure.ARCHITECTURE, "'NoSuchForCausalLM'"),
