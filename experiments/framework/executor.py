@@ -80,9 +80,8 @@ class Executor(Generic[TargetT]):
                     future.result()
                     yield
             except BaseException:
-                # Trials in flight end and are kept: leaving the pool waits for them.
+                # Trials in flight end and are kept, queued ones return at once; leaving the pool waits.
                 self._stopping.set()
-                pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
     def _run_trial(self, trial: Trial, slot: EngineSlot[TargetT]) -> None:

@@ -105,6 +105,8 @@ def run_study(
 
 
 def _tell(run: RunFolder, planned: int, pending: int, progress: Progress) -> None:
+    for line in run.info.diff.to_text().splitlines():
+        progress.note(line)
     if pending < planned:
         progress.note(f"{planned - pending} of {planned} trials are in {run.path} already")
     first, now = run.info.sessions[0].code, run.info.sessions[-1].code

@@ -69,6 +69,7 @@ def test_a_study_that_overlooks_a_broken_call_does_not_get_it_scored(tmp_path: P
             broken = context.attempt == 1
             return TrialOutcome(
                 exchanges=(exchange(ErrorKind.CUT if broken else None),),
+                measures={"right": not broken},
                 succeeded=not broken,
                 outcome="answer",
             )
@@ -81,5 +82,6 @@ def test_a_study_that_overlooks_a_broken_call_does_not_get_it_scored(tmp_path: P
         (2, OutcomeKind.OK),
     }
     assert records[0].outcome == "cut: It failed."
+    assert records[0].measures == {}, "what was measured on a broken call must not be there to be counted"
     assert records[0].exchanges == (exchange(ErrorKind.CUT),)
     assert not any(record.exchanges for record in read_records(tmp_path / "run", with_exchanges=False))

@@ -39,12 +39,17 @@ HOSTILE = [
 ]
 
 
+VOID = {"meta", "img", "br"}
+
+
 class Page(HTMLParser):
     """Everything in a page that could act or fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
+        self.open: list[str] = []
+        self.crossed: list[str] = []
         self.attributes: list[tuple[str, str, str | None]] = []
         self.text: list[str] = []
         self.feed(text)
@@ -52,7 +57,13 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
         self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.crossed.append(tag)
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
@@ -114,6 +125,12 @@ def test_the_page_fetches_nothing(text: str) -> None:
 def test_hostile_text_is_still_readable_as_text() -> None:
     page = "".join(Page(render_report(filled("<b>&\u202e</b>"))).text)
     assert "<b>&\\u202e</b>" in page
+
+
+@pytest.mark.parametrize("text", ["plain", *HOSTILE], ids=range(len(HOSTILE) + 1))
+def test_every_tag_is_closed_where_it_should_be(text: str) -> None:
+    page = Page(render_report(filled(text)))
+    assert (page.open, page.crossed) == ([], [])
 
 
 def test_a_huge_token_is_cut_and_the_page_stays_small() -> None:

@@ -60,6 +60,9 @@ def test_every_trial_runs_once_paired_and_in_the_recorded_order(tmp_path: Path) 
     assert starter.running == 0
     assert told.done == sum(total or 0 for _, total in told.stages) == 48
     assert any("24 of 48 trials, about" in note for note in told.notes)
+    assert told.notes[:2] == ["engine.block_size  (base 16)", "    block-32  32"], (
+        "the treatment is shown first"
+    )
 
 
 def test_the_order_is_a_function_of_the_seed(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from experiments.framework.provenance import Code
 from experiments.framework.records import count_attempts, read_records, read_run
 from experiments.framework.runner import run_study
 from experiments.framework.study import Size
-from tests.support.toy_study import SMALL, TINY, Starter, Toy
+from tests.support.toy_study import TINY, Starter, Toy
 
+LONG = Size(name="long", tasks=4, seeds=6, repeats=4)  # 384 trials of 4 ms outlast 15 kills within 0.1 s each
 ONE = Size(name="one", tasks=1, seeds=1)
 
 
@@ -32,16 +33,14 @@ def without_git_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kill_dash_nine_at_random_moments_loses_and_doubles_no_trial(tmp_path: Path) -> None:
     chance = random.Random(20)
     killed = 0
-    for _ in range(60):
-        child = _fork(lambda: _run(tmp_path, SMALL, pause_s=0.004))
+    for _ in range(15):
+        child = _fork(lambda: _run(tmp_path, LONG, pause_s=0.004))
         time.sleep(chance.uniform(0.0, 0.1))
         os.kill(child, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        if killed >= 25:
-            break
-    assert killed >= 10, "the run was over before it could be killed often enough"
+    assert killed == 15, "the run was over before it could be killed often enough"
     assert _lines(tmp_path / "ledger") > 0, "no child got as far as a trial"
-    _finish_and_check(tmp_path, SMALL)
+    _finish_and_check(tmp_path, LONG)
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["before-the-call", "half-of-the-write"])
