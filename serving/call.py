@@ -28,23 +28,11 @@ from serving.client import (
     StreamEvent,
     Surface,
 )
-from serving.errors import LabError
+from serving.errors import InequalityError
 from serving.explain import FirstBreak, first_break
 from serving.models import ModelFolder
 from serving.prefix import Prediction, Predictor
 from serving.prefix.prediction import Relation
-
-
-class InequalityError(LabError):
-    """Two numbers or id lists that must be equal are not, so nothing measured after it can be trusted."""
-
-    def __init__(self, what: str, *, expected: str, got: str) -> None:
-        super().__init__(
-            f"{what}: expected {expected}, got {got}. No later number could be trusted, so the work stops here."
-        )
-        self.what = what
-        self.expected = expected
-        self.got = got
 
 
 class DecodeOptions(BaseModel):
@@ -153,7 +141,7 @@ class Caller:
         prediction = self._predictor.predict_next(rendered.token_ids, salt)
         body = self._request(packet, rendered, decode, salt)
         try:
-            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id())
+            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id)
         except BaseException:
             self._predictor.abandon()
             raise
@@ -265,14 +253,14 @@ def check_equal(call: MeasuredCall) -> None:
             min(len(ids), len(served or ())),
         )
         raise InequalityError(
-            f"Prompt ids of {call.packet.manifest.manifest_id()[:12]}, from token {at} on",
+            f"Prompt ids of {call.packet.manifest.manifest_id[:12]}, from token {at} on",
             expected=f"{len(ids)} ids with {list(ids[at : at + 8])} there",
             got="none at all" if served is None else f"{len(served)} ids with {list(served[at : at + 8])}",
         )
     if not call.prediction_agrees:
         reported = call.cached_tokens
         raise InequalityError(
-            f"Cached tokens of {call.packet.manifest.manifest_id()[:12]} ({call.prediction.prompt_tokens} prompt tokens)",
-            expected=f"{call.prediction.cached_tokens} as predicted",
+            f"Cached tokens of {call.packet.manifest.manifest_id[:12]}",
+            expected=f"{call.prediction.cached_tokens} of {call.prediction.prompt_tokens} as predicted",
             got="none reported" if reported is None else str(reported),
         )

@@ -17,3 +17,16 @@ class UsageError(LabError):
     """The request itself was wrong: a bad argument, a bad file, an impossible combination."""
 
     exit_code = 2
+
+
+class InequalityError(LabError):
+    """Two numbers or id lists that must be equal are not, so nothing measured after it can be trusted."""
+
+    def __init__(self, what: str, *, expected: str, got: str) -> None:
+        super().__init__(
+            f"{what}: expected {expected}, got {got}. The work stops here, because no later number could be "
+            "trusted; what was finished before is kept."
+        )
+        self.what = what
+        self.expected = expected
+        self.got = got

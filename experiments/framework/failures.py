@@ -5,27 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from serving.client import ErrorKind, Exchange, ExchangeError
-from serving.errors import LabError
+from serving.errors import InequalityError, LabError
+
+__all__ = [
+    "INFRASTRUCTURE",
+    "InequalityError",
+    "InfrastructureError",
+    "StoppedError",
+    "failed_by_machinery",
+]
 
 
 class InfrastructureError(LabError):
     """The machinery failed (the server died, a request timed out): retried, counted apart, never scored."""
-
-
-class InequalityError(LabError):
-    """Two numbers or id lists that must be equal are not, so nothing measured after it can be trusted.
-
-    The runner stops at once and keeps both sides in `violations.jsonl`.
-    """
-
-    def __init__(self, what: str, *, expected: str, got: str) -> None:
-        super().__init__(
-            f"{what}: expected {expected}, got {got}. The run stops here, because no later number could be "
-            "trusted; its finished trials are kept."
-        )
-        self.what = what
-        self.expected = expected
-        self.got = got
 
 
 class StoppedError(LabError):
