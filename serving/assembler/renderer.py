@@ -11,14 +11,18 @@ from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, i
 from serving.assembler.record import Record
 from serving.errors import LabError
 
+__all__ = ["FRAMING", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
+
 
 class CoarseReason(StrEnum):
-    """Why spans are coarser than leaf strings (the render with sentinels did not match the plain one)."""
+    """Why spans are coarser than the packet asked for."""
 
-    CONTENT_REWRITTEN = "content_rewritten"
-    """The template changes leaf strings (trims, re-serialises, splits), so marks inside them move."""
-    RENDER_FAILED = "render_failed"
-    """The template refuses the marked strings."""
+    LEAF_BLURRED = "leaf_blurred"
+    """The template rewrote one string; where its characters went inside the result is unknown."""
+    ORIGIN_LOST = "origin_lost"
+    """The template mixed several strings in one operation; that text counts as framing."""
+    RENDER_DIFFERS = "render_differs"
+    """The render that carries origins is not the plain one; everything counts as framing."""
 
 
 @dataclass(frozen=True, slots=True)
