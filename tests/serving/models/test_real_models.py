@@ -200,8 +200,8 @@ def test_the_built_qwen3_tokenizer_is_the_published_one(cache: Path, tmp_path: P
 def left_in_common(name: str, line: str) -> str:
     """`line` without what transformers' GGUF loader leaves out (seen in 5.19).
 
-    It drops the NFC normalisation of qwen2 and the digit splitting of smollm, which llama.cpp and the published
-    tokenizers have.
+    It drops the NFC normalisation of qwen2 and the digit splitting of smollm; llama.cpp and the published
+    tokenizers have both.
     """
     if name.startswith("qwen"):
         return unicodedata.normalize("NFC", line)
