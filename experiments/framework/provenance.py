@@ -49,7 +49,7 @@ def this_session(machine: dict[str, JsonValue] | None = None) -> Session:
 def this_code(folder: Path) -> Code:
     """Ask git about the repository that holds `folder`."""
     revision = _git(folder, "rev-parse", "HEAD")
-    changes = _git(folder, "status", "--porcelain") if revision else None
+    changes = _git(folder, "status", "--porcelain", "--", ":/", ":(exclude,top)results") if revision else None
     try:
         lab = version("ctxlab")
     except PackageNotFoundError:

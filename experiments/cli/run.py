@@ -1,0 +1,201 @@
+"""`ctxlab run` and `ctxlab report`: a study into a folder, and the folder into a page."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.serve import ending_politely
+from serving.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from experiments.framework import RunSummary, Study
+    from experiments.framework.served_model import ServedModel
+
+STUDIES = {"prefix-cache": "what each way of building the context costs the prefix cache"}
+"""Every study by name; the module is imported by `find_study` only."""
+
+DEFAULT_MODEL = "qwen2.5-coder-0.5b"
+"""Studies name their model: the same on every machine."""
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=f"One of: {', '.join(STUDIES)}.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+def run(
+    study_name: StudyName,
+    size: Annotated[str, typer.Option("--size", help="quick, timing or full.")] = "quick",
+    model: Annotated[
+        str, typer.Option("--model", "-m", help="Catalogue name, hub id or folder.")
+    ] = "qwen2.5-coder-0.5b",
+    block_size: Annotated[int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block.")] = 32,
+    arms: Annotated[str, typer.Option("--arms", help="Names joined by commas; all if empty.")] = "",
+    seed: Annotated[int, typer.Option("--seed", help="Of the order in which trials run.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the treatment and the plan, and stop.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study on a served model into a folder, and write its report.
+
+    Prints the diff between the arms first: it is the treatment. An interrupted run goes on with the same
+    command; no trial is lost or done twice.
+
+    Examples:
+
+      ctxlab run prefix-cache
+
+      ctxlab run prefix-cache --size full --model qwen3-nano-shape --out runs/nano
+
+      ctxlab run prefix-cache --dry-run
+    """
+    study = find_study(study_name, model=model, block_size=block_size)
+    if dry_run:
+        show_plan(study, size, arms)
+        return
+    folder = out or Path("runs") / f"{study_name}-{model.replace('/', '--')}-{size}"
+    summary, page = run_into(study, size=size, folder=folder, arms=arms, seed=seed)
+    if as_json:
+        print_json(facts(summary, page))
+        return
+    show_result(study, folder, page)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run folder.")],
+    as_json: AsJson = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Analyse a run folder again and write its figures and `report.html`.
+
+    Example: ctxlab report runs/prefix-cache-qwen2.5-coder-0.5b-quick --open
+    """
+    from experiments.framework import publish
+    from experiments.framework.records import read_run
+
+    info = read_run(folder)
+    base = info.identity.base
+    study = find_study(
+        info.identity.study,
+        model=str(base.get("engine.model")),
+        block_size=int(str(base.get("engine.block_size"))),
+    )
+    page = publish(study, folder, reproduce=reproduce(study, info.identity.size.name, folder))
+    if as_json:
+        print_json({"report": str(page)})
+    else:
+        show_result(study, folder, page)
+    if open_page:
+        typer.launch(str(page))
+
+
+def find_study(name: str, *, model: str, block_size: int) -> Study[ServedModel]:
+    """The study of this name for a model; `UsageError` lists those there are."""
+    if name not in STUDIES:
+        raise UsageError(f"There is no study {name!r}; there are: {', '.join(STUDIES)}.")
+    from experiments.prefix_cache import PrefixCacheStudy
+
+    return PrefixCacheStudy(model, block_size=block_size)
+
+
+def run_into(
+    study: Study[ServedModel], *, size: str, folder: Path, arms: str = "", seed: int = 0
+) -> tuple[RunSummary, Path]:
+    """Run what the folder does not have yet, showing the treatment and where the work is, then publish."""
+    from experiments.framework import RunOptions, publish, run_study
+    from experiments.framework.served_model import serve_model
+    from experiments.framework.study import check_study, size_named
+
+    chosen = tuple(name.strip() for name in arms.split(",") if name.strip())
+    diff = check_study(study, [arm for arm in study.arms if not chosen or arm.name in chosen])
+    again = reproduce(study, size, folder)
+    ERR.print("[bold]the treatment[/] – all that differs between the arms:")
+    ERR.print(escape(diff.to_text()))
+    with ending_politely(), ConsoleProgress() as progress:
+        summary = run_study(
+            study,
+            size_named(study.sizes, size),
+            folder=folder,
+            serve=serve_model(progress),
+            options=RunOptions(arms=chosen, seed=seed, resume_command=again[-1]),
+            progress=progress,
+        )
+        progress.begin("write the report")
+        page = publish(study, folder, reproduce=again)
+    return summary, page
+
+
+def reproduce(study: Study[ServedModel], size: str, folder: Path) -> tuple[str, ...]:
+    """The commands that make the run again on another machine."""
+    words = ["ctxlab", "run", study.name, "--size", size, "--model", str(study.base["engine.model"])]
+    words += ["--block-size", str(study.base["engine.block_size"]), "--out", str(folder)]
+    return ("make setup", f".venv/bin/{shlex.join(words)}")
+
+
+def show_plan(study: Study[ServedModel], size: str, arms: str) -> None:
+    """The question, the treatment, and how many trials it would be."""
+    from experiments.framework.study import check_study, size_named
+
+    chosen = [name.strip() for name in arms.split(",") if name.strip()]
+    used = [arm for arm in study.arms if not chosen or arm.name in chosen]
+    diff = check_study(study, used)
+    trials = len(study.plan(size_named(study.sizes, size)))
+    OUT.print(escape(study.question))
+    OUT.print(f"{len(used)} arms × {trials} trials, in seeded random order:")
+    for arm in used:
+        OUT.print(f"  [bold]{arm.name}[/]: {escape(arm.why)}")
+    OUT.print(escape(diff.to_text()))
+
+
+def show_result(study: Study[ServedModel], folder: Path, page: Path) -> None:
+    """The conclusion and the first table, and where the page is."""
+    from experiments.framework.records import read_records
+
+    records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
+    analysis = study.analyse(records)
+    for table in analysis.tables[:2]:
+        shown = Table(title=table.title, title_justify="left", box=None, header_style="bold")
+        for place, column in enumerate(table.columns):
+            shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+        for row in table.rows:
+            shown.add_row(
+                *(escape(_cell(column, cell)) for column, cell in zip(table.columns, row, strict=True))
+            )
+        OUT.print(shown)
+        OUT.print()
+    OUT.print(f"[bold]{escape(analysis.conclusion)}[/]")
+    OUT.print(f"report: {page}", markup=False)
+
+
+def _cell(column: str, cell: bool | int | float | str | None) -> str:
+    match cell:
+        case None:
+            return "–"
+        case float() if "share" in column:
+            return f"{cell:.1%}"
+        case float():
+            return f"{cell:,.2f}" if abs(cell) < 100 else f"{cell:,.0f}"
+        case str():
+            return repr(cell)[1:-1]
+        case _:
+            return f"{cell:,}"
+
+
+def facts(summary: RunSummary, page: Path) -> dict[str, JsonValue]:
+    """What a script wants to know of a run."""
+    return {
+        "folder": str(summary.folder),
+        "planned": summary.planned,
+        "complete": summary.complete,
+        "failed_attempts": summary.failed_attempts,
+        "report": str(page),
+    }

@@ -1,0 +1,97 @@
+"""A really served model as a study's target: started for `engine.*` factors, described, and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+from pydantic import JsonValue
+
+from experiments.framework.study import Serve, Served
+from serving.client import Client
+from serving.client.metrics import read_cache_config
+from serving.engine import RunningEngine
+from serving.errors import LabError
+from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
+from serving.models import ModelFolder
+from serving.progress import Progress, Silent
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A served model with what its server says of itself."""
+
+    client: Client
+    folder: ModelFolder
+    block_size: int
+    """Tokens per KV-cache block."""
+    num_blocks: int
+    """Blocks of the pool, the reserved one included."""
+    max_model_len: int
+    """Prompt and output tokens of one request."""
+
+
+def serve_model(progress: Progress | None = None) -> Serve[ServedModel]:
+    """Give the function that starts what the factors `engine.model`, `engine.block_size`,
+    `engine.max_model_len` and `engine.kv_cache_bytes` ask for; None leaves a factor to the lab.
+    """
+    progress = progress or Silent()
+
+    @contextmanager
+    def serve(engine: Mapping[str, JsonValue]) -> Iterator[Served[ServedModel]]:
+        wanted = {path.removeprefix("engine."): value for path, value in engine.items()}
+        plan = plan_launch(LaunchOptions.model_validate({**wanted, "port": 0}), progress=progress)
+        with launch(plan, progress=progress) as running, Client(running.base_url) as client:
+            yield describe(plan, running, client)
+
+    return serve
+
+
+def describe(plan: LaunchPlan, running: RunningEngine, client: Client) -> Served[ServedModel]:
+    """Read from the server what predictions need; `LabError` names what it does not tell."""
+    with httpx.Client(base_url=running.base_url, timeout=30, trust_env=False) as http:
+        cache = read_cache_config(http.get("/metrics").text)
+        listed = http.get("/v1/models").json()["data"][0]
+        version = http.get("/version").json()["version"]
+    if cache.block_size is None or cache.num_gpu_blocks is None:
+        raise LabError(
+            "The server's /metrics name no block size or number of blocks, which an exact prediction needs: "
+            "start it with its statistics on."
+        )
+    folder = plan.folder
+    return Served(
+        target=ServedModel(
+            client=client,
+            folder=folder,
+            block_size=cache.block_size,
+            num_blocks=cache.num_gpu_blocks,
+            max_model_len=int(listed["max_model_len"]),
+        ),
+        environment={
+            "engine": f"vllm {version}",
+            "backend": plan.backend.reason,
+            "flags": " ".join(_stable_flags(plan)),
+            "model": folder.name,
+            "model_origin": folder.origin,
+            "model_revision": folder.revision,
+            "weights": folder.weights.value,
+            "weights_sha256": folder.weights_sha256,
+            "block_size": cache.block_size,
+            "num_blocks": cache.num_gpu_blocks,
+            "processor": plan.machine.cpu_name,
+            "cores": len(plan.machine.cores),
+            "memory_gib": round(plan.machine.memory_total / 2**30, 1),
+        },
+    )
+
+
+def _stable_flags(plan: LaunchPlan) -> Iterator[str]:
+    """The engine's flags without what differs from start to start or names a place on this disk."""
+    words = iter(plan.command.argv[3:])
+    for word in words:
+        if word in ("--model", "--port", "--host"):
+            next(words)
+        else:
+            yield word

@@ -1,0 +1,433 @@
+"""The study `prefix-cache`: how ways of building the same context change the tokens that a server reuses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from pydantic import JsonValue
+
+from experiments.faults import FaultContext, build_faults
+from experiments.framework import (
+    Analysis,
+    Arm,
+    Bar,
+    BarFigure,
+    CallRecord,
+    InfrastructureError,
+    Size,
+    Stack,
+    StackedFigure,
+    Study,
+    Table,
+    TrialContext,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+    by_cluster,
+    paired_effect,
+)
+from experiments.framework.served_model import ServedModel
+from experiments.framework.statistics import bootstrap
+from experiments.framework.trials import BreakExcerpt
+from experiments.workloads import file_tour
+from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
+from serving.call import Caller, DecodeOptions, MeasuredCall
+from serving.errors import LabError
+from serving.prefix import Cause
+
+BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+"""When the replayed run says it happened; call n is n × 37 s later, so that a clock never stands still."""
+STEP = timedelta(seconds=37)
+
+APPEND_ONLY = "append-only"
+NULL_REBUILD = "null-rebuild"
+
+CALLS = {"quick": 6, "timing": 6, "full": 16}
+"""Calls of the trajectory that each size replays."""
+
+
+def _fault(name: str, title: str, why: str, fault: str) -> Arm:
+    return Arm(name=name, title=title, why=why, factors={"fault.applied": [fault]})
+
+
+ARMS = (
+    Arm(
+        name=APPEND_ONLY,
+        title="Append-only",
+        why="Every request repeats the one before and adds to its end. This is what a prefix cache is made for.",
+    ),
+    Arm(
+        name=NULL_REBUILD,
+        title="Rebuilt (null)",
+        why="The same bytes built anew from a stored copy, with every unordered input in another order. Any "
+        "difference to append-only is the noise of the measurement.",
+        factors={"harness.rebuild": True},
+    ),
+    _fault(
+        "clock-system-head",
+        "Clock in the system prompt",
+        "The time of day is the first thing the model reads. It changes in every call, and nothing behind it "
+        "can be reused.",
+        "clock-in-system-head",
+    ),
+    _fault(
+        "clock-last-message",
+        "Clock in the last message",
+        "The time of day stands at the end of the newest message. The next call sends that message without "
+        "it, so only the tail is computed again.",
+        "clock-in-last-message",
+    ),
+    _fault(
+        "tools-shuffled",
+        "Tools in changing order",
+        "The same tools come in another order each time, as from a set. Templates print them near the head, "
+        "so almost everything is computed again.",
+        "tools-shuffled",
+    ),
+    _fault(
+        "sliding-window",
+        "Sliding window of 6 messages",
+        "Only the newest messages are sent. Prompts are short, but each begins its history elsewhere, so what "
+        "is sent is computed anew.",
+        "sliding-window",
+    ),
+    _fault(
+        "text-transcript",
+        "Transcript as text",
+        "The conversation is flattened into one user message that grows at its end. The prefix survives; "
+        "roles and call structure do not.",
+        "text-transcript",
+    ),
+)
+
+
+class PrefixCacheStudy(Study[ServedModel]):
+    """Replays one fixed trajectory call by call under each arm and compares tokens reused with tokens predicted."""
+
+    name = "prefix-cache"
+    title = "What each way of building the context costs the prefix cache"
+    question = (
+        "The same agent run, replayed call by call: how many prompt tokens does the server have to compute "
+        "again when the context is built in another way?"
+    )
+    declared = frozenset({"fault.applied", "harness.rebuild"})
+    arms = ARMS
+    null_arm = NULL_REBUILD
+    sizes = (
+        Size(name="quick", tasks=1, seeds=1),
+        Size(name="timing", tasks=1, seeds=10),
+        Size(name="full", tasks=1, seeds=3),
+    )
+
+    def __init__(self, model: str, *, block_size: int = 32) -> None:
+        """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
+        self.base: dict[str, JsonValue] = {
+            "fault.applied": [],
+            "harness.rebuild": False,
+            "decode.max_tokens": 1,
+            "engine.model": model,
+            "engine.block_size": block_size,
+            "engine.max_model_len": 8192,
+            "engine.kv_cache_bytes": 1 << 30,
+        }
+
+    def plan(self, size: Size) -> tuple[TrialSpec, ...]:
+        """Repeats outermost; the task's name says how many calls it replays."""
+        return tuple(
+            TrialSpec(task=f"file-tour-{CALLS[size.name]}", seed=seed, repeat=repeat)
+            for repeat in range(size.repeats)
+            for seed in range(size.seeds)
+        )
+
+    def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
+        """Replay the trajectory's calls under one arm; `InequalityError` at the first broken equality."""
+        target = context.target
+        trajectory = file_tour(spec.seed)
+        # A prediction of its own for every trial: the salt separates it from all others, and a pool that
+        # holds the whole trial (checked below) never evicts what the trial may reuse.
+        caller = Caller(target.client, target.folder, block_size=target.block_size)
+        calls: list[MeasuredCall] = []
+        for number in range(int(spec.task.rpartition("-")[2])):
+            calls.append(self._call(caller, trajectory, number, spec, context))
+            _check_pool(calls, target)
+        prompt = sum(call.prediction.prompt_tokens for call in calls)
+        cached = sum(call.prediction.cached_tokens for call in calls)
+        ttft = [call.exchange.ttft_s for call in calls]
+        return TrialOutcome(
+            exchanges=tuple(call.exchange for call in calls),
+            calls=tuple(call_record(call) for call in calls),
+            measures={
+                "prompt_tokens": prompt,
+                "cached_tokens": cached,
+                "uncached_tokens": prompt - cached,
+                "ttft_s": None if None in ttft else sum(second for second in ttft if second is not None),
+            },
+            outcome=f"{len(calls)} calls replayed",
+        )
+
+    def _call(
+        self,
+        caller: Caller,
+        trajectory: Trajectory,
+        number: int,
+        spec: TrialSpec,
+        context: TrialContext[ServedModel],
+    ) -> MeasuredCall:
+        max_tokens = context.factors["decode.max_tokens"]
+        applied = context.factors["fault.applied"]
+        if not isinstance(max_tokens, int) or not isinstance(applied, list):
+            raise LabError("decode.max_tokens is a number and fault.applied a list of names.")
+        now = BEGIN + number * STEP
+        if context.factors["harness.rebuild"]:
+            trajectory = _rebuilt(trajectory)
+        request = trajectory.request(
+            number,
+            context=RequestContext(tenant="lab", actor="study", now=now),
+            window=context.target.max_model_len,
+            max_output=max_tokens,
+            run_id=context.salt,
+            surface=f"{context.target.folder.name}/chat",
+        )
+        if context.factors["harness.rebuild"]:
+            request = request.model_copy(update={"tools": request.tools[::-1]})
+        faults = build_faults([str(name) for name in applied], FaultContext(number, now, spec.seed))
+        decode = DecodeOptions(max_tokens=max_tokens)
+        call = caller.call(request, ContextPolicy(), decode, salt=context.salt, faults=faults)
+        if isinstance(call, HandOff):
+            raise LabError(
+                f"Call {number} does not fit: {call.needed} tokens of {call.budget}. Serve a longer context."
+            )
+        if call.exchange.error is not None:
+            raise InfrastructureError(call.exchange.error.sentence)
+        return call
+
+    def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
+        """Tokens and times per arm beside append-only; every sentence is computed."""
+        arms = [arm for arm in self.arms if any(record.arm == arm.name for record in records)]
+        return Analysis(
+            conclusion=_conclusion(arms, records),
+            tables=(_cost_table(arms, records), _break_table(arms, records)),
+            figures=tuple(_figures(arms, records)),
+        )
+
+
+def call_record(call: MeasuredCall) -> CallRecord:
+    """A measured call as the run keeps it."""
+    usage = call.exchange.usage
+    broken = call.first_break
+    return CallRecord(
+        prompt_tokens=None if usage is None else usage.prompt_tokens,
+        cached_tokens=call.cached_tokens,
+        predicted_tokens=call.prediction.cached_tokens,
+        output_tokens=call.exchange.output_tokens,
+        ttft_s=call.exchange.ttft_s,
+        latency_s=call.exchange.latency_s,
+        causes={cause.value: tokens for cause, tokens in call.prediction.causes.items()},
+        first_broken=None if broken is None else broken.words(),
+        excerpt=None
+        if broken is None
+        else BreakExcerpt(
+            position=broken.position,
+            stored_ids=broken.stored_ids,
+            sent_ids=broken.sent_ids,
+            stored_text=broken.stored_text,
+            sent_text=broken.sent_text,
+        ),
+    )
+
+
+def _rebuilt(trajectory: Trajectory) -> Trajectory:
+    return Trajectory.model_validate_json(trajectory.model_dump_json())
+
+
+def _check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
+    """Refuse a pool that may have evicted blocks of this very trial, for the ceiling would be another one."""
+    size = target.block_size
+    blocks = sum(-(-(c.prediction.prompt_tokens - c.prediction.cached_tokens + 1) // size) for c in calls)
+    if blocks >= target.num_blocks:
+        raise LabError(
+            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
+            "serve with a larger KV cache, or replay fewer calls."
+        )
+
+
+def _mean(records: Sequence[TrialRecord], arm: str, measure: str) -> float | None:
+    clusters = by_cluster(records, arm, measure)
+    return float(np.mean([np.mean(values) for values in clusters.values()])) if clusters else None
+
+
+def _share(records: Sequence[TrialRecord], arm: str) -> float:
+    own = [call for record in records if record.arm == arm for call in record.calls]
+    return sum(c.cached_tokens or 0 for c in own) / sum(c.prompt_tokens or 0 for c in own)
+
+
+def _conclusion(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> str:
+    calls = [call for record in records for call in record.calls]
+    agreed = sum(c.predicted_tokens == c.cached_tokens for c in calls)
+    sentences = [f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."]
+    shares = {arm.name: _share(records, arm.name) for arm in arms}
+    if APPEND_ONLY not in shares:
+        return sentences[0]
+    reference = _mean(records, APPEND_ONLY, "uncached_tokens")
+    worst = max((arm for arm in arms), key=lambda arm: _mean(records, arm.name, "uncached_tokens") or 0.0)
+    uncached = _mean(records, worst.name, "uncached_tokens")
+    if reference and uncached and worst.name != APPEND_ONLY and uncached > reference:
+        sentences.append(
+            f"Append-only reuses {shares[APPEND_ONLY]:.0%} of its prompt tokens; the dearest habit here, "
+            f"“{worst.title}”, reuses {shares[worst.name]:.0%} and makes the server compute "
+            f"{uncached / reference:.1f} times as many tokens."
+        )
+        times = (
+            by_cluster(records, worst.name, "ttft_s"),
+            by_cluster(records, APPEND_ONLY, "ttft_s"),
+        )
+        if len(times[0].keys() & times[1].keys()) > 1:
+            effect = paired_effect(*times, np.random.default_rng(0)).interval
+            sentences.append(
+                f"It adds {effect.estimate:.1f} s of waiting for first tokens to the run "
+                f"(95 % interval {effect.low:.1f} to {effect.high:.1f})."
+            )
+    return " ".join(sentences)
+
+
+def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
+    reference = _mean(records, APPEND_ONLY, "uncached_tokens")
+    rows = []
+    for arm in arms:
+        uncached = _mean(records, arm.name, "uncached_tokens")
+        times = by_cluster(records, arm.name, "ttft_s")
+        base = by_cluster(records, APPEND_ONLY, "ttft_s")
+        added = low = high = None
+        if arm.name != APPEND_ONLY and times.keys() & base.keys():
+            interval = paired_effect(times, base, np.random.default_rng(0)).interval
+            added, low, high = interval.estimate, interval.low, interval.high
+        rows.append(
+            (
+                arm.title,
+                _mean(records, arm.name, "prompt_tokens"),
+                _share(records, arm.name),
+                uncached,
+                uncached / reference if uncached is not None and reference else None,
+                _mean(records, arm.name, "ttft_s"),
+                added,
+                low,
+                high,
+            )
+        )
+    return Table(
+        title="Cost of a replayed run",
+        columns=(
+            "arm",
+            "prompt tokens",
+            "cached share",
+            "tokens computed",
+            "× append-only",
+            "sum of TTFT, s",
+            "added to append-only, s",
+            "95 % low",
+            "95 % high",
+        ),
+        rows=tuple(rows),
+        note="Means over seeds. Intervals resample seeds; one seed gives none.",
+    )
+
+
+def _break_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
+    rows = []
+    for arm in arms:
+        broken = [
+            (number, call)
+            for record in records
+            if record.arm == arm.name
+            for number, call in enumerate(record.calls)
+            if call.first_broken is not None
+        ]
+        places = Counter(call.first_broken for _, call in broken)
+        number, call = broken[0] if broken else (None, None)
+        excerpt = call.excerpt if call else None
+        rows.append(
+            (
+                arm.title,
+                len(broken),
+                number,
+                call.first_broken if call else "none: every call extends what was stored",
+                excerpt.stored_text if excerpt else "",
+                excerpt.sent_text if excerpt else "",
+                len(places),
+            )
+        )
+    return Table(
+        title="What broke first",
+        columns=(
+            "arm",
+            "calls that leave the stored prefix",
+            "first such call",
+            "first broken message",
+            "stored there",
+            "sent instead",
+            "different places",
+        ),
+        rows=tuple(rows),
+        note="Found by comparing token ids; calls count from 0.",
+    )
+
+
+def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[StackedFigure | BarFigure]:
+    split = {arm.name: _split(records, arm.name) for arm in arms}
+    causes = [cause for cause in Cause if any(parts[cause.value] for parts in split.values())]
+    yield StackedFigure(
+        name="tokens-by-cause",
+        title="Where the prompt tokens of one run went",
+        axis="prompt tokens of a replayed run (mean over seeds)",
+        parts=("reused from the cache", *(_CAUSE_WORDS[cause] for cause in causes)),
+        stacks=tuple(
+            Stack(
+                label=arm.title,
+                values=(split[arm.name]["cached"], *(split[arm.name][cause.value] for cause in causes)),
+            )
+            for arm in arms
+        ),
+        caption="The first part costs almost nothing; all others are computed. They add up to the prompt tokens.",
+    )
+    bars = []
+    for arm in arms:
+        rows = np.array([[np.mean(values)] for values in by_cluster(records, arm.name, "ttft_s").values()])
+        interval = bootstrap(rows, lambda means: means[:, 0], np.random.default_rng(0)) if rows.size else None
+        bars.append(
+            Bar(
+                label=arm.title,
+                value=interval.estimate if interval else None,
+                low=interval.low if interval else None,
+                high=interval.high if interval else None,
+            )
+        )
+    yield BarFigure(
+        name="time-to-first-token",
+        title="Waiting for first tokens in one run",
+        axis="sum of TTFT over the run's calls, seconds",
+        bars=tuple(bars),
+        caption="Means over seeds with 95 % bootstrap intervals; one seed has none.",
+    )
+
+
+_CAUSE_WORDS = {
+    Cause.NEW: "new at the end",
+    Cause.DIVERGENCE: "other ids than stored",
+    Cause.BLOCK_ROUNDING: "rest of a block",
+    Cause.LAST_TOKEN: "last token",
+    Cause.SALT: "cached under another salt",
+    Cause.EVICTION: "evicted",
+}
+
+
+def _split(records: Sequence[TrialRecord], arm: str) -> Counter[str]:
+    own = [record for record in records if record.arm == arm]
+    total: Counter[str] = Counter()
+    for record in own:
+        for call in record.calls:
+            total["cached"] += call.cached_tokens or 0
+            total.update(call.causes)
+    return Counter({name: round(tokens / len(own)) for name, tokens in total.items()})
