@@ -74,7 +74,7 @@ def _spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
 _TOOLS: Final[tuple[tuple[str, str, type[Arguments]], ...]] = (
     ("read_file", "Read a file.", ReadFile),
     ("find_files", "Find files by glob.", FindFiles),
-    ("grep", "Search by regex.", Grep),
+    ("grep", "Regex search.", Grep),
     ("list_dir", "List a folder.", Directory),
     ("file_info", "Tell kind and size.", OnePath),
     ("count_lines", "Count a file's lines.", OnePath),
