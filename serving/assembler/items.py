@@ -106,9 +106,9 @@ class ContextItem(Record):
         except PydanticSerializationError:
             return f"{self.id} holds a text that UTF-8 cannot carry (a lone surrogate); repair it"
         if self.kind in MUST_BE_TRUSTED and self.trust is not Trust.TRUSTED:
-            return f"{self.id}, a {self.kind.value}, instructs the model, so its trust must be 'trusted'"
+            return f"{self.id} ({self.kind.value}) instructs the model, so its trust must be 'trusted'"
         if self.kind in MUST_NAME_TENANT and self.scope.tenant is None:
-            return f"{self.id}, a {self.kind.value}, is somebody's data, so its scope must name a tenant"
+            return f"{self.id} ({self.kind.value}) is somebody's data, so its scope must name a tenant"
         return None
 
     @property

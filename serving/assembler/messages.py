@@ -41,7 +41,7 @@ class ToolCall(Record):
 
 
 class Message(Record):
-    """One chat message; an absent field stays absent on the wire, `""` is sent as `""`."""
+    """One chat message; on the wire `content` is always there, other absent fields stay absent."""
 
     role: Role
     content: str | None
@@ -53,9 +53,8 @@ class Message(Record):
 
     def to_api(self) -> dict[str, JsonValue]:
         """The message in the form of an OpenAI chat body, reasoning under `reasoning` as vLLM reads it."""
-        body: dict[str, JsonValue] = {"role": self.role}
+        body: dict[str, JsonValue] = {"role": self.role, "content": self.content}
         for key, value in (
-            ("content", self.content),
             ("reasoning", self.reasoning),
             ("tool_call_id", self.tool_call_id),
             ("name", self.name),

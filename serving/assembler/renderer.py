@@ -11,6 +11,8 @@ from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, i
 from serving.assembler.record import Record
 from serving.errors import LabError
 
+__all__ = ["FRAMING", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
+
 
 class CoarseReason(StrEnum):
     """Why spans are coarser than the packet asked for."""

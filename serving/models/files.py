@@ -14,8 +14,8 @@ from serving.errors import LabError
 
 CONFIG_LAYOUT = "4.51.0"
 """`transformers_version` of the `config.json` files written here: the release whose keys they use
-(`torch_dtype`, `rope_theta`). Without it transformers takes the tokenizer beside it for a broken
-Mistral one and warns."""
+(`torch_dtype`, `rope_theta`). Without it transformers takes the tokenizer beside it for a broken Mistral one
+and warns."""
 
 _READ_BYTES = 1 << 22
 _DISK_RESERVE_BYTES = 256 << 20

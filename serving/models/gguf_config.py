@@ -183,7 +183,7 @@ def _tokenizer_config(metadata: _Metadata, family: Family) -> dict[str, JsonValu
     if metadata.optional_flag("tokenizer.ggml.add_bos_token"):
         raise LabError("Expected a tokenizer that adds no first token, but the GGUF asks for one.")
     return {
-        # Not the family's own class: that one rebuilds the pipeline in code, this takes the file as it is.
+        # Takes tokenizer.json as it is; transformers 5 goes by the model type where it knows one.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": named("bos"),
         "eos_token": named("eos"),

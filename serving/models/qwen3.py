@@ -122,7 +122,7 @@ def shape_config(recipe: ShapeRecipe) -> dict[str, JsonValue]:
 
 def _tokenizer_config(recipe: ShapeRecipe) -> dict[str, JsonValue]:
     return {
-        # Not "Qwen2Tokenizer": that class rebuilds the pipeline in code, this one takes the file as it is.
+        # Takes tokenizer.json as it is; transformers 5 goes by the model type where it knows one.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": None,
         "eos_token": "<|im_end|>",

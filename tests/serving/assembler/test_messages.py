@@ -20,7 +20,11 @@ def test_a_message_on_the_wire_has_no_absent_field_and_keeps_the_empty_text() ->
         "content": "x",
         "tool_call_id": "c",
     }
-    assert "content" not in Message(role="assistant", content=None, reasoning="r").to_api()
+    assert Message(role="assistant", content=None, reasoning="r").to_api() == {
+        "role": "assistant",
+        "content": None,
+        "reasoning": "r",
+    }
 
 
 def test_a_tool_specification_cannot_be_edited_from_outside() -> None:

@@ -64,9 +64,9 @@ CASES: list[tuple[str, Callable[[], object]]] = [
     ("is not the word 'framing'; got a text of 7 characters.", lambda: item("framing", RULE)),
     ("Evidence.text: string should have at least 1", lambda: item("a", {"kind": "evidence", "text": ""})),
     ("ContextItem.colour: extra inputs are not permitted", lambda: item("a", RULE, colour="red")),
-    ("a, a evidence, is somebody's data, so its scope must name a tenant", lambda: item("a", FACT)),
+    ("a (evidence) is somebody's data, so its scope must name a tenant", lambda: item("a", FACT)),
     (
-        "a, a instruction, instructs the model, so its trust must be",
+        "a (instruction) instructs the model, so its trust must be",
         lambda: item("a", RULE, trust="untrusted"),
     ),
     ("Message.role: input should be 'system'", lambda: Message(role="robot", content="x")),  # type: ignore[arg-type]

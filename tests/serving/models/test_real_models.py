@@ -197,6 +197,17 @@ def test_the_built_qwen3_tokenizer_is_the_published_one(cache: Path, tmp_path: P
     print(f"\n{len(lines)} lines, {sum(len(e.ids) for e in ours)} tokens, ids and offsets equal")
 
 
+def left_in_common(name: str, line: str) -> str:
+    """`line` without what transformers' GGUF loader leaves out (seen in 5.19).
+
+    It drops the NFC normalisation of qwen2 and the digit splitting of smollm; llama.cpp and the published
+    tokenizers have both.
+    """
+    if name.startswith("qwen"):
+        return unicodedata.normalize("NFC", line)
+    return "".join(char for char in line if not char.isnumeric())
+
+
 @pytest.mark.parametrize("name", REAL)
 def test_tokens_agree_with_transformers_reading_the_gguf(name: str, cache: Path, joined: Any) -> None:
     from transformers import AutoConfig, AutoTokenizer
@@ -205,17 +216,22 @@ def test_tokens_agree_with_transformers_reading_the_gguf(name: str, cache: Path,
     gguf = joined(name)
     ours = AutoTokenizer.from_pretrained(folder.path)
     reference = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    lines = list(odd_lines(LINES, ours.all_special_tokens))
-    differ = [line for line in lines if ours(line)["input_ids"] != reference(line)["input_ids"]]
+    lines = [left_in_common(name, line) for line in odd_lines(LINES, ours.all_special_tokens)]
+    differ = [
+        line
+        for line, found, wanted in zip(
+            lines, ours(lines)["input_ids"], reference(lines)["input_ids"], strict=True
+        )
+        if found != wanted
+    ]
     print(f"\n{name}: {len(lines) - len(differ)} of {len(lines)} lines equal")
     assert differ == []
     assert ours.eos_token_id == reference.eos_token_id
     turn = [{"role": "user", "content": "hi"}]
-    assert ours.apply_chat_template(turn, tokenize=False) == reference.apply_chat_template(
-        turn, tokenize=False
-    )
-    found = AutoConfig.from_pretrained(folder.path).to_dict()
-    wanted = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name).to_dict()
+    found, wanted = (each.apply_chat_template(turn, tokenize=False) for each in (ours, reference))
+    assert found == wanted
+    config = AutoConfig.from_pretrained(folder.path).to_dict()
+    from_gguf = AutoConfig.from_pretrained(gguf.parent, gguf_file=gguf.name).to_dict()
     for key in (
         "hidden_size",
         "num_hidden_layers",
@@ -223,7 +239,7 @@ def test_tokens_agree_with_transformers_reading_the_gguf(name: str, cache: Path,
         "num_key_value_heads",
         "vocab_size",
     ):
-        assert found[key] == wanted[key], key
+        assert config[key] == from_gguf[key], key
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b"])

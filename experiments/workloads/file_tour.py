@@ -1,0 +1,100 @@
+"""A scripted tour through a frozen folder: real tools, scripted words, the same bytes every time."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.agent.tools import FileTools
+from serving.assembler import AssistantTurn, ToolCall, ToolResult, ToolStep, Trajectory, Turn, UserTurn
+
+SNAPSHOT = Path(__file__).parent / "snapshot"
+"""Thirteen small text files about a berth-booking service; nothing outside is ever read."""
+
+SYSTEM = (
+    "You are a careful engineer. You look into the files of the project with your tools, one step at a time, "
+    "say in one sentence what you look for, and never guess what a file holds."
+)
+TASK = "Berth 7 was given to two ships on one morning. Find out why, with the lines that prove it."
+SECOND_TASK = "Good. Now check whether invoices could be sent twice for the same reason."
+
+PARTS = ("planner", "billing", "intake")
+
+
+@dataclass(frozen=True)
+class _Step:
+    says: str
+    calls: tuple[tuple[str, dict[str, str | int]], ...]
+
+
+def file_tour(seed: int = 0) -> Trajectory:
+    """Sixteen calls: fourteen tool steps (two of them with parallel calls), two answers, two user turns.
+
+    The tools really run, on files that never change; `seed` decides the order in which the tour takes the
+    parts of the project, so seeds are different work of the same kind.
+    """
+    tools = FileTools(SNAPSHOT)
+    first, second = _plan(seed)
+    turns: list[Turn] = [UserTurn(text=TASK)]
+    turns += _played(first, tools, start=0)
+    turns.append(
+        AssistantTurn(
+            text="The hold of berth 7 ran out after 30 minutes although the clerk was talking to R-118, so R-121 "
+            "got it: logs/planner.log 09:42 and 09:43, config/planner.ini extend_on_contact = no."
+        )
+    )
+    turns.append(UserTurn(text=SECOND_TASK))
+    turns += _played(second, tools, start=len(first))
+    turns.append(
+        AssistantTurn(
+            text="No: config/billing.ini keeps the key, and logs/billing.log shows one invoice sent once."
+        )
+    )
+    return Trajectory(system=SYSTEM, tools=tools.specs, turns=tuple(turns))
+
+
+def _plan(seed: int) -> tuple[list[_Step], list[_Step]]:
+    parts = list(PARTS)
+    random.Random(seed).shuffle(parts)  # noqa: S311 - an order, not a secret
+    one, two, three = parts
+    first = [
+        _Step("I look at what there is.", (("list_dir", {"path": "."}),)),
+        _Step("The overview first.", (("read_file", {"path": "README.md"}),)),
+        _Step(f"How does {one} work?", (("read_file", {"path": f"docs/{one}.md"}),)),
+        _Step("Where is berth 7 mentioned?", (("grep", {"pattern": "berth=7"}),)),
+        _Step(f"And how is {one} configured?", (("read_file", {"path": f"config/{one}.ini"}),)),
+        _Step(
+            f"The same for {two}, both files at once.",
+            (("read_file", {"path": f"docs/{two}.md"}), ("read_file", {"path": f"config/{two}.ini"})),
+        ),
+        _Step("Did this happen before?", (("grep", {"pattern": "berth 7", "path": "docs"}),)),
+        _Step("The whole morning, in order.", (("read_file", {"path": "logs/planner.log"}),)),
+    ]
+    second = [
+        _Step("I look for earlier reports.", (("read_file", {"path": "docs/incidents.md"}),)),
+        _Step("Where do invoices appear in the logs?", (("grep", {"pattern": "invoice=", "path": "logs"}),)),
+        _Step(f"One part is left: {three}.", (("read_file", {"path": f"docs/{three}.md"}),)),
+        _Step(
+            "Its settings, and all log files there are.",
+            (("read_file", {"path": f"config/{three}.ini"}), ("find_files", {"pattern": "*.log"})),
+        ),
+        _Step("How are retries set?", (("grep", {"pattern": "retry", "path": "config"}),)),
+        _Step("The prices, to be complete.", (("read_file", {"path": "data/rates.csv"}),)),
+    ]
+    return first, second
+
+
+def _played(steps: list[_Step], tools: FileTools, *, start: int) -> list[Turn]:
+    turns: list[Turn] = []
+    for number, step in enumerate(steps, start):
+        calls = tuple(
+            ToolCall(id=f"call-{number:02d}-{place}", name=name, arguments=json.dumps(arguments))
+            for place, (name, arguments) in enumerate(step.calls)
+        )
+        results = tuple(
+            ToolResult(call_id=call.id, content=tools.run(call.name, call.arguments).text) for call in calls
+        )
+        turns.append(ToolStep(calls=calls, results=results, text=step.says))
+    return turns
