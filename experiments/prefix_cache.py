@@ -30,7 +30,7 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.served_model import ServedModel
-from experiments.framework.statistics import bootstrap
+from experiments.framework.statistics import Interval, bootstrap
 from experiments.framework.trials import BreakExcerpt
 from experiments.workloads import file_tour
 from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
@@ -300,10 +300,9 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
         uncached = _mean(records, arm.name, "uncached_tokens")
         times = by_cluster(records, arm.name, "ttft_s")
         base = by_cluster(records, APPEND_ONLY, "ttft_s")
-        added = low = high = None
+        added = ""
         if arm.name != APPEND_ONLY and times.keys() & base.keys():
-            interval = paired_effect(times, base, np.random.default_rng(0)).interval
-            added, low, high = interval.estimate, interval.low, interval.high
+            added = _signed(paired_effect(times, base, np.random.default_rng(0)).interval)
         rows.append(
             (
                 arm.title,
@@ -313,8 +312,6 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
                 uncached / reference if uncached is not None and reference else None,
                 _mean(records, arm.name, "ttft_s"),
                 added,
-                low,
-                high,
             )
         )
     return Table(
@@ -326,13 +323,17 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             "tokens computed",
             "× append-only",
             "sum of TTFT, s",
-            "added to append-only, s",
-            "95 % low",
-            "95 % high",
+            "added TTFT, s [95 %]",
         ),
         rows=tuple(rows),
-        note="Means over seeds. Intervals resample seeds; one seed gives none.",
+        note="Means over seeds, each arm against append-only. Intervals resample seeds; one seed gives none.",
     )
+
+
+def _signed(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{interval.estimate:+.2f}"
+    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
 
 
 def _break_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
@@ -346,7 +347,7 @@ def _break_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             if call.first_broken is not None
         ]
         places = Counter(call.first_broken for _, call in broken)
-        number, call = broken[0] if broken else (None, None)
+        number, call = broken[0] if broken else ("", None)
         excerpt = call.excerpt if call else None
         rows.append(
             (

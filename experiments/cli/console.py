@@ -23,8 +23,8 @@ from rich.progress import Progress as Bars
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-OUT = Console(soft_wrap=True, highlight=False)
-"""Results: what a pipe should get."""
+OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+"""Results: what a pipe should get; a pipe has no width, so tables get room there."""
 
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 """Progress, notes and errors: what a person should see even when results are piped."""

@@ -142,6 +142,7 @@ def render_report(report: ReportModel) -> str:
     )
     environment.filters["data_uri"] = _data_uri
     environment.filters["json"] = canonical
+    environment.filters["percent"] = "{:.1%}".format
     return environment.get_template("report.html.jinja").render(report=report)
 
 

@@ -268,3 +268,39 @@ def published(name: str) -> str:
     new |= {f"attn_{part}": f"self_attn.{part}_proj" for part in "qkv"}
     new |= {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}
     return f"model.layers.{block}.{new[part]}.{kind}"
+
+
+def test_twenty_killed_pulls_of_a_real_model_all_recover(tmp_path: Path) -> None:
+    """SmolLM2 through the command itself: download or copy, join and conversion are all hit."""
+    environ = {**os.environ, "CTXLAB_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "experiments.cli.main", "models"]
+
+    def call(*words: str) -> str:
+        done = subprocess.run([*command, *words], env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    started = time.monotonic()
+    reference = json.loads(call("pull", "smollm2-135m", "--json"))["weights_sha256"]
+    length = time.monotonic() - started
+    moments = random.Random(7)
+    hit = 0
+    for _ in range(20):
+        call("rm", "smollm2-135m")
+        victim = subprocess.Popen(
+            [*command, "pull", "smollm2-135m"],
+            env=environ,
+            stderr=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            victim.wait(moments.uniform(0.05, 1.0) * length)
+        except subprocess.TimeoutExpired:
+            hit += 1
+        victim.kill()
+        victim.wait()
+        assert json.loads(call("pull", "smollm2-135m", "--json"))["weights_sha256"] == reference
+        call("show", "smollm2-135m", "--verify")
+        assert list((tmp_path / "staging").iterdir()) == []
+    print(f"{hit} of 20 kills hit a running pull of {length:.1f} s; all 20 next pulls succeeded")
+    assert hit >= 15
