@@ -1,0 +1,98 @@
+"""What a turn tells while it runs, one typed event at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from experiments.agent.callform import Said
+from experiments.agent.tools import ToolOutcome
+from serving.assembler import HandOff, Packet, Rendered, ToolCall, Trajectory
+from serving.call import MeasuredCall
+from serving.client import Exchange, StreamEvent
+from serving.prefix import Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class UnmeasuredCall:
+    """A call to a model whose template is not known here: nothing was rendered or predicted."""
+
+    packet: Packet
+    exchange: Exchange
+
+
+FinishedCall = MeasuredCall | UnmeasuredCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A request has been sent; `rendered` and `prediction` are None where the template is not known."""
+
+    iteration: int
+    """Model calls of this turn so far, from 0."""
+    packet: Packet
+    rendered: Rendered | None
+    prediction: Prediction | None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEvent:
+    """Something arrived from the model."""
+
+    event: StreamEvent
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """A model call ended well: `said` is what the history keeps of it, the form of its tool calls included."""
+
+    iteration: int
+    call: FinishedCall
+    said: Said
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A tool is about to run."""
+
+    call: ToolCall
+    received_id: str | None
+    """The server's id, where the history uses another (see `ReceivedCall.renamed`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """A tool has run; a failure is an outcome too."""
+
+    call: ToolCall
+    outcome: ToolOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The last event of a turn that the model answered; `trajectory` holds all of it."""
+
+    text: str
+    trajectory: Trajectory
+
+
+class GaveUpReason(StrEnum):
+    """Why a turn ended without an answer."""
+
+    MAX_ITERATIONS = "max_iterations"
+    """The model went on calling tools."""
+    HAND_OFF = "hand_off"
+    """The next packet does not fit (see `HandOff`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """The last event of a turn without an answer; `trajectory` holds its complete steps."""
+
+    reason: GaveUpReason
+    sentence: str
+    trajectory: Trajectory
+    hand_off: HandOff | None = None
+
+
+AgentEvent = CallStarted | ModelEvent | CallFinished | ToolStarted | ToolFinished | Answer | GaveUp
