@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import demo, doctor, models, serve
+from experiments.cli import chat, demo, doctor, models, serve
 from experiments.cli.console import ERR
 from serving.errors import LabError
 
@@ -42,6 +42,7 @@ def root(
 app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
+app.command("chat")(chat.chat)
 app.add_typer(models.app, name="models")
 
 
