@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import demo, doctor, models, run, serve
+from experiments.cli import chat, demo, doctor, models, run, serve
 from experiments.cli.console import ERR
 from serving.errors import LabError
 
@@ -44,6 +44,7 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
+app.command("chat")(chat.chat)
 app.add_typer(models.app, name="models")
 
 

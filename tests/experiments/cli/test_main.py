@@ -10,6 +10,10 @@ import pytest
 
 COMMANDS = [
     [],
+    *[[word] for word in ("serve", "doctor", "demo", "run", "report", "chat", "models")],
+    *[["models", word] for word in ("list", "pull", "show", "rm")],
+]
+    [],
     ["serve"],
     ["doctor"],
     ["demo"],

@@ -1,0 +1,131 @@
+"""A served model for a conversation: started here or attached to, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import httpx
+from pydantic import JsonValue, SecretStr
+
+from experiments.cli.console import ConsoleProgress
+from experiments.cli.serve import describe_plan, launch_options
+from serving.chat import ChatRenderer
+from serving.client import Client
+from serving.client.metrics import read_cache_config
+from serving.engine import attach
+from serving.errors import UsageError
+from serving.launch import launch, plan_launch
+from serving.models import ModelFolder, ensure, on_disk
+
+FALLBACK_WINDOW = 4096
+"""Assumed where neither the server nor the model's files tell the longest context."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The model's files and the server's block size: what rendering and predicting take."""
+
+    folder: ModelFolder
+    """Under the name that the server knows."""
+    block_size: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that answers, and what of it is known here."""
+
+    client: Client
+    name: str
+    """Of the model, as the server knows it."""
+    window: int
+    template: Template | None
+    """None: prediction is off, for the reason in `notes`."""
+    check: Callable[[], None]
+    """Raises `LabError` when the server is gone."""
+    notes: tuple[str, ...] = ()
+
+
+def start_served(
+    model: str | None, block_size: int | None, progress: ConsoleProgress, stack: ExitStack
+) -> Served:
+    """Start a server that `stack` ends. Raises as `plan_launch` and `launch` do."""
+    options = launch_options(model=model, block_size=block_size)
+    plan = plan_launch(options, progress=progress)
+    describe_plan(plan, progress)
+    engine = stack.enter_context(launch(plan, progress=progress))
+    client = stack.enter_context(Client(engine.base_url, _key(options.api_key)))
+    facts = _ask(engine.base_url, options.api_key, plan.folder.name)
+    window = facts.window or plan.folder.max_position_embeddings
+    template, notes = _template(plan.folder, plan.folder.name, block_size or facts.block_size)
+    return Served(client, plan.folder.name, window, template, engine.check, notes)
+
+
+def attach_served(url: str, model: str | None, block_size: int | None, stack: ExitStack) -> Served:
+    """Use the server at `url`; `model` names the files whose template renders, by default the served name.
+
+    Raises `LabError` when no server answers there, and `UsageError` for a model that is none.
+    """
+    key = launch_options(model=None).api_key
+    engine = attach(url, api_key=key)
+    folder = ensure(model) if model is not None else None
+    wanted = [name for name in (model, folder.name if folder else None) if name in engine.model_names]
+    if not engine.model_names:
+        raise UsageError(f"Expected a served model at {url}, and it lists none: load one there.")
+    name = wanted[0] if wanted else engine.model_names[0]
+    folder = folder or on_disk(name)
+    client = stack.enter_context(Client(engine.base_url, _key(key)))
+    facts = _ask(engine.base_url, key, name)
+    notes: tuple[str, ...] = ()
+    if folder is None:
+        template, notes = (
+            None,
+            (f"Prediction is off: the files of {name} are not on this disk; give --model.",),
+        )
+    else:
+        template, notes = _template(folder, name, block_size or facts.block_size)
+    window = facts.window or (folder.max_position_embeddings if folder else None)
+    if window is None:
+        notes = (*notes, f"The longest context is unknown; {FALLBACK_WINDOW:,} tokens are assumed.")
+    return Served(client, name, window or FALLBACK_WINDOW, template, engine.check, notes)
+
+
+def _template(
+    folder: ModelFolder, name: str, block_size: int | None
+) -> tuple[Template | None, tuple[str, ...]]:
+    if block_size is None:
+        return None, ("Prediction is off: the server does not tell its block size; give --block-size.",)
+    try:
+        ChatRenderer(folder.path)
+    except UsageError as error:
+        return None, (f"Prediction is off: {error}",)
+    return Template(folder.model_copy(update={"name": name}), block_size), ()
+
+
+@dataclass(frozen=True)
+class _Facts:
+    window: int | None
+    block_size: int | None
+
+
+def _ask(base_url: str, key: SecretStr | None, name: str) -> _Facts:
+    """What vLLM tells beside OpenAI's API; None for what this server does not."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
+    with httpx.Client(base_url=base_url, headers=headers, timeout=10.0, trust_env=False) as http:
+        listing, metrics = http.get("/v1/models"), http.get("/metrics")
+    block_size = read_cache_config(metrics.text).block_size if metrics.is_success else None
+    return _Facts(_longest(listing.json(), name), block_size)
+
+
+def _longest(listing: JsonValue, name: str) -> int | None:
+    data = listing.get("data") if isinstance(listing, dict) else None
+    for entry in data if isinstance(data, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == name:
+            longest = entry.get("max_model_len")
+            return longest if isinstance(longest, int) else None
+    return None
+
+
+def _key(key: SecretStr | None) -> str | None:
+    return None if key is None else key.get_secret_value()

@@ -1,0 +1,94 @@
+"""The loop over a served model: both sides agree on every id and on every cached token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from experiments.agent.events import Answer, CallFinished, ToolFinished
+from experiments.agent.loop import TurnSettings, run_turn
+from experiments.agent.tools import FileTools
+from serving.assembler import Trajectory
+from serving.call import Caller, DecodeOptions, MeasuredCall, StartedCall
+from serving.client import Client, ReceivedToolCall, StreamEvent
+from serving.models import ensure
+from tests.support.scripted import CONTEXT, received
+
+
+@dataclass
+class Replaced:
+    """A real call whose answer, noise from random weights, is exchanged for a tool call of the script."""
+
+    started: StartedCall
+    calls: tuple[ReceivedToolCall, ...]
+
+    def __post_init__(self) -> None:
+        self.packet, self.rendered = self.started.packet, self.started.rendered
+        self.prediction = self.started.prediction
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        return iter(self.started)
+
+    def finish(self) -> MeasuredCall:
+        measured = self.started.finish()  # strict: raises where the two sides differ
+        said = {"text": "" if self.calls else "The end.", "reasoning": "", "tool_calls": self.calls}
+        return replace(measured, exchange=measured.exchange.model_copy(update=said))
+
+    def cancel(self):
+        return self.started.cancel()
+
+
+@dataclass
+class ReplacingCaller:
+    caller: Caller
+    script: list[tuple[ReceivedToolCall, ...]]
+
+    def start(self, request, policy, decode, *, salt, faults=()):
+        started = self.caller.start(request, policy, decode, salt=salt, faults=faults)
+        assert isinstance(started, StartedCall)
+        return Replaced(started, self.script.pop(0))
+
+
+@pytest.mark.live
+def test_ids_and_cached_tokens_agree_over_a_tool_loop(live_server, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n" + "".join(f"Step {n} is done.\n" for n in range(60)))
+    script = [
+        (received("list_dir", "{}", "one"),),
+        (
+            received("outline", '{"path":   "notes.md"}', "two"),
+            received("grep", '{"pattern": "Step 7 "}', "2b", 1),
+        ),
+        (received("read_file", '{"path": "nowhere"}', "three"),),
+        (),
+        (received("head", '{"path": "notes.md", "lines": 40}', "four"),),
+        (),
+    ]
+    tools = FileTools(tmp_path)
+    model = ensure(live_server.model)
+    settings = TurnSettings(
+        context=CONTEXT, window=8192, decode=DecodeOptions(max_tokens=5), salt=f"loop-{uuid4().hex}"
+    )
+    with Client(live_server.base_url) as client:
+        caller = ReplacingCaller(Caller(client, model, block_size=live_server.block_size), script)
+        trajectory = Trajectory(system="You look into files.", tools=tools.specs, turns=())
+        events = []
+        for question in ("What is done?", "And then?"):
+            events += run_turn(caller, tools, trajectory, question, settings)
+            assert isinstance(events[-1], Answer)
+            trajectory = events[-1].trajectory
+    calls = [event.call for event in events if isinstance(event, CallFinished)]
+    assert len(calls) == 6
+    assert all(call.ids_agree and call.prediction_agrees for call in calls)
+    cached = [call.cached_tokens for call in calls]
+    prompts = [len(call.rendered.token_ids) for call in calls]
+    block = live_server.block_size
+    assert cached[0] == 0
+    # Append-only: each call reuses at least every whole block of the prompt before it, but for the generation
+    # prompt at its end, which the template writes anew.
+    assert all(now >= (before // block - 1) * block for now, before in zip(cached[1:], prompts, strict=False))
+    outcomes = [event.outcome.ok for event in events if isinstance(event, ToolFinished)]
+    assert outcomes == [True, True, True, False, True]

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from experiments.agent.callform import CallForm
+from experiments.agent.events import (
+    AgentEvent,
+    Answer,
+    CallFinished,
+    CallStarted,
+    GaveUp,
+    GaveUpReason,
+    ModelEvent,
+    ToolFinished,
+    ToolStarted,
+)
+from experiments.agent.loop import CallFailedError, TurnSettings, run_turn
+from experiments.agent.tools import FileTools
+from serving.assembler import AssistantTurn, ToolStep, Trajectory, UserTurn
+from serving.call import DecodeOptions
+from serving.client import ErrorKind, Exchange
+from serving.errors import UsageError
+from tests.support.scripted import CONTEXT, ScriptedCaller, exchange, received
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> FileTools:
+    (tmp_path / "a.txt").write_text("alpha\n")
+    (tmp_path / "b.txt").write_text("beta\n")
+    return FileTools(tmp_path)
+
+
+def settings(**more: object) -> TurnSettings:
+    decode = DecodeOptions(max_tokens=100)
+    return TurnSettings(**{"context": CONTEXT, "window": 5000, "decode": decode, "salt": "s", **more})
+
+
+def play(
+    tools: FileTools, *replies: Exchange, trajectory: Trajectory | None = None, **more: object
+) -> tuple[list[AgentEvent], ScriptedCaller]:
+    caller = ScriptedCaller(replies)
+    start = trajectory or Trajectory(system="Be brief.", tools=tools.specs, turns=())
+    return list(run_turn(caller, tools, start, "What is in a.txt?", settings(**more))), caller
+
+
+READ_A = '{"path":   "a.txt"}'  # the odd spacing has to survive
+
+
+def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: FileTools) -> None:
+    events, caller = play(
+        tools, exchange("Let me look.", received("read_file", READ_A), reasoning="hm"), exchange("alpha")
+    )
+    assert [type(event) for event in events] == [
+        CallStarted, ModelEvent, CallFinished, ToolStarted, ToolFinished,
+        CallStarted, ModelEvent, CallFinished, Answer,
+    ]  # fmt: skip
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    question, step, final = answer.trajectory.turns
+    assert question == UserTurn(text="What is in a.txt?")
+    assert isinstance(step, ToolStep)
+    assert (step.text, step.reasoning, step.calls[0].arguments) == ("Let me look.", "hm", READ_A)
+    assert step.results[0].content == "alpha"
+    assert final == AssistantTurn(text="alpha")
+    forms = [event.said.form for event in events if isinstance(event, CallFinished)]
+    assert forms == [CallForm.NATIVE, CallForm.NONE]
+    assert len(caller.started) == 2
+
+
+def test_every_request_repeats_the_one_before_and_adds_to_it(tools: FileTools) -> None:
+    _, caller = play(
+        tools,
+        exchange("", received("read_file", READ_A, "one")),
+        exchange("", received("grep", '{"pattern": "beta"}', "two")),
+        exchange("done"),
+    )
+    sent = [start.packet.messages for start in caller.started]
+    assert [len(messages) for messages in sent] == [2, 4, 6]
+    assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(sent))
+    assert all(start.packet.tools == caller.started[0].packet.tools for start in caller.started)
+
+
+def test_several_calls_of_one_message_run_in_their_order(tools: FileTools) -> None:
+    events, _ = play(
+        tools,
+        exchange(
+            "",
+            received("head", '{"path": "b.txt"}', "x"),
+            received("head", '{"path": "a.txt"}', "y", index=1),
+        ),
+        exchange("done"),
+    )
+    ran = [(event.call.id, event.outcome.text) for event in events if isinstance(event, ToolFinished)]
+    assert ran == [("x", "beta"), ("y", "alpha")]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (received("no_tool", "{}"), "There is no tool 'no_tool'"),
+        (received(None, "{}"), "There is no tool 'unnamed'"),
+        (received("read_file", '{"path": "a.t'), "Invalid JSON"),
+        (received("read_file", "[]"), "Wrong arguments"),
+        (received("read_file", '{"path": "../a"}'), "'..'"),
+    ],
+)
+def test_a_wrong_call_is_answered_in_words_and_the_turn_goes_on(tools: FileTools, call, words: str) -> None:
+    events, _ = play(tools, exchange("", call), exchange("sorry"))
+    finished = next(event for event in events if isinstance(event, ToolFinished))
+    assert not finished.outcome.ok
+    assert words in finished.outcome.text
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    assert answer.trajectory.turns[1].results[0].failed
+
+
+def test_a_missing_or_repeated_id_is_replaced_and_said(tools: FileTools) -> None:
+    events, _ = play(
+        tools,
+        exchange("", received("head", READ_A, "call_0")),
+        exchange("", received("head", READ_A, "call_0"), received("head", READ_A, None, index=1)),
+        exchange("done"),
+    )
+    started = [event for event in events if isinstance(event, ToolStarted)]
+    assert [event.received_id for event in started] == ["call_0", "call_0", None]
+    assert [event.received_id == event.call.id for event in started] == [True, False, False]
+    assert len({event.call.id for event in started}) == 3
+
+
+def test_a_call_between_code_fences_is_run_and_recorded_as_such(tools: FileTools) -> None:
+    text = 'I will read it.\n```json\n{"name": "read_file", "arguments": {"path":  "a.txt"}}\n```'
+    events, caller = play(tools, exchange(text), exchange("alpha"))
+    first = next(event for event in events if isinstance(event, CallFinished))
+    assert first.said.form is CallForm.FENCED
+    calling = caller.started[1].packet.messages[2]
+    assert calling.content == "I will read it."
+    assert calling.tool_calls[0].arguments == '{"path":  "a.txt"}'
+
+
+def test_fences_are_left_alone_where_they_are_not_accepted(tools: FileTools) -> None:
+    text = '```json\n{"name": "read_file", "arguments": {"path": "a.txt"}}\n```'
+    events, _ = play(tools, exchange(text), accept_fenced=False)
+    assert isinstance(events[-1], Answer)
+    assert events[-1].text == text
+
+
+def test_a_model_that_only_calls_tools_is_stopped_and_its_steps_are_kept(tools: FileTools) -> None:
+    replies = [exchange("", received("head", READ_A, f"c{n}")) for n in range(3)]
+    events, caller = play(tools, *replies, max_iterations=3)
+    assert isinstance(events[-1], GaveUp)
+    assert events[-1].reason is GaveUpReason.MAX_ITERATIONS
+    assert len(events[-1].trajectory.turns) == 4
+    assert len(caller.started) == 3
+
+
+def test_a_packet_that_does_not_fit_is_not_sent_and_the_numbers_are_told(tools: FileTools) -> None:
+    events, caller = play(tools, window=150)
+    assert isinstance(events[-1], GaveUp)
+    assert events[-1].reason is GaveUpReason.HAND_OFF
+    assert events[-1].hand_off is not None
+    assert "at most 50 tokens" in events[-1].sentence
+    assert caller.started == []
+
+
+def test_a_failed_call_is_an_error_with_what_was_done_before_it(tools: FileTools) -> None:
+    with pytest.raises(CallFailedError, match="stub broke") as failed:
+        play(tools, exchange("", received("head", READ_A)), exchange("al", error=ErrorKind.CUT))
+    assert len(failed.value.trajectory.turns) == 2
+    assert failed.value.call.exchange.text == "al"
+
+
+def test_a_turn_that_is_closed_cancels_its_call_and_has_not_happened(tools: FileTools) -> None:
+    caller = ScriptedCaller([exchange("a long answer")])
+    start = Trajectory(tools=tools.specs, turns=())
+    turn = run_turn(caller, tools, start, "hello", settings())
+    assert isinstance(next(turn), CallStarted)
+    assert isinstance(next(turn), ModelEvent)
+    turn.close()
+    assert caller.started[0].cancelled
+    assert start.turns == ()
+
+
+def test_a_finished_call_is_not_cancelled(tools: FileTools) -> None:
+    caller = ScriptedCaller([exchange("", received("head", READ_A))])
+    turn = run_turn(caller, tools, Trajectory(tools=tools.specs, turns=()), "hello", settings())
+    while not isinstance(next(turn), ToolStarted):
+        pass
+    turn.close()
+    assert not caller.started[0].cancelled
+
+
+def test_a_question_that_utf8_cannot_carry_is_refused(tools: FileTools) -> None:
+    with pytest.raises(UsageError, match="surrogate"):
+        next(run_turn(ScriptedCaller([]), tools, Trajectory(turns=()), "a\ud800", settings()))
