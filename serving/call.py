@@ -28,7 +28,7 @@ from serving.client import (
     StreamEvent,
     Surface,
 )
-from serving.errors import InequalityError
+from serving.errors import InequalityError, UsageError
 from serving.explain import FirstBreak, first_break
 from serving.models import ModelFolder
 from serving.prefix import Prediction, Predictor
@@ -106,6 +106,8 @@ class Caller:
         self._strict = strict
         self._predictor = Predictor(block_size, num_blocks)
         self._stored: list[Rendered] = []
+        self._spent: set[str] = set()
+        """Salts of calls that failed: what the server kept of them is unknown."""
 
     def call(
         self,
@@ -119,7 +121,7 @@ class Caller:
         """Make one measured call; a `HandOff` when the packet does not fit, before anything is sent.
 
         Raises `InequalityError` (see `strict`). A call that the server or the network failed is returned with
-        its error in the exchange; its salt is not to be used again, for what the server kept of it is unknown.
+        its error in the exchange; its salt is refused from then on, for what the server kept of it is unknown.
         """
         started = self.start(request, policy, decode, salt=salt, faults=faults)
         return started if isinstance(started, HandOff) else started.finish()
@@ -134,6 +136,11 @@ class Caller:
         faults: Sequence[Fault] = (),
     ) -> StartedCall | HandOff:
         """The same up to sending; iterate the result for its events, then `finish` it."""
+        if salt in self._spent:
+            raise UsageError(
+                f"A call under the salt {salt!r} failed, so what the server kept of it is unknown: go on under "
+                "a new salt."
+            )
         packet = assemble(request, policy, self.renderer, faults)
         if isinstance(packet, HandOff):
             return packet
@@ -145,7 +152,7 @@ class Caller:
         except BaseException:
             self._predictor.abandon()
             raise
-        return StartedCall(self, packet, rendered, prediction, stream)
+        return StartedCall(self, packet, rendered, prediction, stream, salt)
 
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """The prompt's tokens with their text, added tokens marked."""
@@ -176,7 +183,7 @@ class Caller:
 
     def _finished(self, started: StartedCall, exchange: Exchange) -> MeasuredCall:
         if exchange.error is not None:
-            self._predictor.abandon()
+            self._abandon(started.salt)
         else:
             self._predictor.record(exchange.output_token_ids or ())
             self._stored.append(started.rendered)
@@ -190,6 +197,10 @@ class Caller:
         if self._strict and exchange.error is None:
             check_equal(call)
         return call
+
+    def _abandon(self, salt: str) -> None:
+        self._predictor.abandon()
+        self._spent.add(salt)
 
     def _break(self, started: StartedCall) -> FirstBreak | None:
         nearest = started.prediction.nearest
@@ -218,10 +229,12 @@ class StartedCall:
         rendered: Rendered,
         prediction: Prediction,
         stream: ExchangeStream,
+        salt: str,
     ) -> None:
         self.packet = packet
         self.rendered = rendered
         self.prediction = prediction
+        self.salt = salt
         self._caller = caller
         self._stream = stream
         self._measured: MeasuredCall | None = None
@@ -232,15 +245,19 @@ class StartedCall:
     def finish(self) -> MeasuredCall:
         """Read what is left of the stream, compare both sides, and return the measured call."""
         if self._measured is None:
-            for _ in self._stream:
-                pass
+            try:
+                for _ in self._stream:
+                    pass
+            except BaseException:
+                self.cancel()
+                raise
             self._measured = self._caller._finished(self, self._stream.exchange)
         return self._measured
 
     def cancel(self) -> Exchange:
-        """Stop the call and keep what arrived; its salt is not to be used again."""
+        """Stop the call and keep what arrived; its salt is refused from then on."""
         self._stream.close()
-        self._caller._predictor.abandon()
+        self._caller._abandon(self.salt)
         return self._stream.exchange
 
 
