@@ -13,13 +13,6 @@ COMMANDS = [
     *[[word] for word in ("serve", "doctor", "demo", "run", "report", "chat", "models")],
     *[["models", word] for word in ("list", "pull", "show", "rm")],
 ]
-    [],
-    ["serve"],
-    ["doctor"],
-    ["demo"],
-    ["models"],
-    *[["models", w] for w in ("list", "pull", "show", "rm")],
-]
 
 
 def ctxlab(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
