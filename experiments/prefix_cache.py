@@ -119,7 +119,7 @@ class PrefixCacheStudy(Study[ServedModel]):
     sizes = (
         Size(name="quick", tasks=1, seeds=1),
         Size(name="timing", tasks=1, seeds=10),
-        Size(name="full", tasks=1, seeds=3),
+        Size(name="full", tasks=1, seeds=2),
     )
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
