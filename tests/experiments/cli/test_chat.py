@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -77,10 +78,30 @@ def test_a_switch_that_the_template_may_not_have_is_refused(tmp_path: Path) -> N
     assert "enable_thinking" in done.stderr
 
 
+class Terminal:
+    """The other end of a pseudo-terminal at which the command runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+        self.process = process
+        self._master = master
+        self._unread = b""
+
+    def wait_for(self, words: str) -> None:
+        """Read up to and with `words`; what follows stays for the next time."""
+        awaited = words.encode()
+        while awaited not in self._unread:
+            ready, _, _ = select.select([self._master], [], [], 60)
+            assert ready, f"waited for {words!r}, got {self._unread!r}"
+            self._unread += os.read(self._master, 4096)
+        self._unread = self._unread.partition(awaited)[2]
+
+    def type(self, keys: str) -> None:
+        os.write(self._master, keys.encode())
+
+
 @contextmanager
-def at_a_terminal(url: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def at_a_terminal(url: str, folder: Path) -> Iterator[Terminal]:
     master, slave = pty.openpty()
-    environment = os.environ | {"CTXLAB_CACHE": str(folder), "TERM": "dumb"}
     with subprocess.Popen(
         [sys.executable, "-m", "experiments.cli.main", "chat", "--url", url, "--root", str(folder)],
         stdin=slave,
@@ -88,45 +109,39 @@ def at_a_terminal(url: str, folder: Path) -> Iterator[tuple[subprocess.Popen[byt
         stderr=slave,
         start_new_session=True,
         cwd=ROOT,
-        env=environment,
+        env=os.environ | {"CTXLAB_CACHE": str(folder), "TERM": "dumb"},
     ) as process:
         os.close(slave)
         try:
-            yield process, master
+            yield Terminal(process, master)
         finally:
             process.kill()
             os.close(master)
 
 
-def read_until(master: int, words: str) -> str:
-    seen = ""
-    while words not in seen:
-        seen += os.read(master, 4096).decode(errors="replace")
-    return seen
-
-
 def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> None:
-    with running_stub("endless") as stub, at_a_terminal(stub.base_url, tmp_path) as (process, master):
+    with running_stub("endless") as stub, at_a_terminal(stub.base_url, tmp_path) as terminal:
         for _ in range(2):
-            read_until(master, "» ")
-            os.write(master, b"Hello\n")
-            read_until(master, "ok")
-            process.send_signal(signal.SIGINT)
-            read_until(master, "! stopped")
-        read_until(master, "» ")
-        process.send_signal(signal.SIGINT)
-        read_until(master, "Ctrl-D ends the conversation")
-        os.write(master, b"\x04")
-        assert process.wait(30) == 0
+            terminal.wait_for("» ")
+            terminal.type("Hello\n")
+            terminal.wait_for("ok")
+            terminal.process.send_signal(signal.SIGINT)
+            terminal.wait_for("! stopped")
+        terminal.wait_for("» ")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Ctrl-D ends the conversation")
+        terminal.wait_for("» ")
+        terminal.type("\x04")
+        assert terminal.process.wait(30) == 0
 
 
 def test_sigterm_ends_the_conversation_within_an_answer(tmp_path: Path) -> None:
-    with running_stub("endless") as stub, at_a_terminal(stub.base_url, tmp_path) as (process, master):
-        read_until(master, "» ")
-        os.write(master, b"Hello\n")
-        read_until(master, "ok")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+    with running_stub("endless") as stub, at_a_terminal(stub.base_url, tmp_path) as terminal:
+        terminal.wait_for("» ")
+        terminal.type("Hello\n")
+        terminal.wait_for("ok")
+        terminal.process.send_signal(signal.SIGTERM)
+        assert terminal.process.wait(30) == 128 + signal.SIGTERM
 
 
 @pytest.mark.live

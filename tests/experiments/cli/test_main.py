@@ -13,6 +13,7 @@ COMMANDS = [
     ["serve"],
     ["doctor"],
     ["demo"],
+    ["chat"],
     ["models"],
     *[["models", w] for w in ("list", "pull", "show", "rm")],
 ]
