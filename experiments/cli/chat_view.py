@@ -80,7 +80,7 @@ class ChatView:
         self._console.print(untrusted(f"! {sentence}", "yellow"))
 
     def tokens(self, shown: Sequence[ShownToken], *, start: int = 0) -> None:
-        """Token ids with their text from index `start` on: added tokens in colour, a line break as ⏎."""
+        """Token ids with their text from index `start` on: added tokens in colour."""
         head = f"{len(shown)} prompt tokens"
         if start:
             head += f", the first {start} as before (/tokens shows them)"
@@ -88,7 +88,8 @@ class ChatView:
         line = Text(end="")
         for token in shown[start:]:
             line.append(f"{token.token_id}", TOKEN_ID)
-            line.append(visible(token.piece.replace("\n", "⏎")), SPECIAL if token.special else "")
+            # As Python writes it: quoted, so that ids and text cannot be taken for one another.
+            line.append(repr(token.piece), SPECIAL if token.special else "")
             line.append(" ")
             if token.piece.endswith("\n"):
                 line.append("\n")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tests.support.scripts import DONE, Json, Script, Send, chunk, sse
+from tests.support.scripts import DONE, End, Json, Script, Send, chunk, sse
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,14 @@ class Silent(VllmLike):
         return 0
 
 
+class Endless(VllmLike):
+    """Begins an answer and never ends it."""
+
+    def reply(self, body: dict, ids: list[int], cached: int) -> Script:
+        begun = super().reply(body, ids, cached)
+        return Script(begun.sends[:2], End.HANG)
+
+
 class Garbler(Bare):
     """Answers every question with a page of HTML and 200, as a captive portal does."""
 
@@ -136,4 +144,5 @@ PERSONAS: Mapping[str, Callable[[], Persona]] = {
     "silent": Silent,
     "wrong-block": lambda: VllmLike(block=16, reported_block=24),
     "garbler": Garbler,
+    "endless": Endless,
 }
