@@ -33,6 +33,7 @@ ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 def print_json(value: JsonValue) -> None:
     """One JSON document on standard output, nothing else."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.flush()  # the reader of a pipe may wait for it while this command goes on
 
 
 class ConsoleProgress:
