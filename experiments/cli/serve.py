@@ -204,13 +204,17 @@ def print_plan(plan: LaunchPlan, *, as_json: bool) -> None:
 
 @contextmanager
 def ending_politely() -> Iterator[None]:
-    """Inside, SIGTERM ends the work as Ctrl-C does, so that every `with` is left."""
+    """Inside, SIGTERM and SIGINT both end the work as Ctrl-C does, so that every `with` is left.
+
+    SIGINT is set too: a command that a script started in the background inherits it as ignored.
+    """
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
