@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.support.stub import running_stub
+
+
+def doctor(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli.main", "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=dict(os.environ),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def row(table: str, label: str) -> str:
+    return next(line for line in table.splitlines() if line.strip().startswith(label))
+
+
+def test_a_server_that_tells_everything_is_shown_with_its_evidence() -> None:
+    with running_stub("vllm") as stub:
+        table = doctor(stub.base_url)
+    assert "16" in row(table, "block size")
+    assert "yes" in row(table, "… exactly as predicted")
+    assert "/metrics" in row(table, "KV blocks")
+
+
+def test_a_server_that_lacks_everything_gives_unknowns_and_reasons_not_zeros() -> None:
+    with running_stub("bare") as stub:
+        table = doctor(stub.base_url)
+    for label in ("engine", "version", "block size", "KV blocks"):
+        assert "unknown" in row(table, label)
+    assert "HTTP 404" in row(table, "block size")
+    assert " no " in row(table, "returns token ids")
+
+
+def test_a_lie_about_the_block_size_is_shown_by_both_numbers() -> None:
+    with running_stub("wrong-block") as stub:
+        found = json.loads(doctor(stub.base_url, "--json"))
+    assert found["cached_tokens_exact"]["value"] is False
+    assert "112 of 113 tokens cached, 96 expected" in found["cached_tokens_exact"]["how"]
+
+
+def test_this_machine_is_described_with_a_reason_for_every_backend() -> None:
+    table = doctor()
+    for label in ("processor", "memory", "backend", "why"):
+        assert row(table, label).strip() != label
