@@ -27,15 +27,10 @@ class CallForm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call with the id that the history will use; `received_id` is what the server gave."""
+    """A call with the id that the history will use, and the server's, which may be missing or taken already."""
 
     call: ToolCall
     received_id: str | None
-
-    @property
-    def renamed(self) -> bool:
-        """Whether the id was missing, or one that an earlier call has: ids must be unique in a history."""
-        return self.received_id != self.call.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from experiments.agent.callform import Said
+from experiments.agent.callform import CallForm, Said
 from experiments.agent.tools import ToolOutcome
 from serving.assembler import HandOff, Packet, Rendered, ToolCall, Trajectory
 from serving.call import MeasuredCall
@@ -56,8 +56,10 @@ class ToolStarted:
     """A tool is about to run."""
 
     call: ToolCall
+    form: CallForm
     received_id: str | None
-    """The server's id, where the history uses another (see `ReceivedCall.renamed`)."""
+    """As the server gave it; the history uses another (`call.id`) where it is missing or taken, which the
+    fenced form always is."""
 
 
 @dataclass(frozen=True, slots=True)

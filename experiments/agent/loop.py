@@ -187,7 +187,7 @@ def _run_tools(tools: Tools, said: Said) -> Generator[AgentEvent, None, tuple[To
     results: list[ToolResult] = []
     for received in said.calls:
         call = received.call
-        yield ToolStarted(call, received.received_id)
+        yield ToolStarted(call, said.form, received.received_id)
         outcome = tools.run(call.name, call.arguments)
         yield ToolFinished(call, outcome)
         results.append(ToolResult(call_id=call.id, content=outcome.text, failed=not outcome.ok))

@@ -54,8 +54,8 @@ class ChatView:
                 self._console.print(Text(call_line(call), style="dim"))
                 for warning in warnings(call):
                     self.warn(warning)
-            case ToolStarted(call=call, received_id=received_id):
-                if received_id != call.id:
+            case ToolStarted(call=call, form=form, received_id=received_id):
+                if form is CallForm.NATIVE and received_id != call.id:
                     self.warn(
                         f"the call's id {visible(str(received_id))} is missing or taken; it goes on as {call.id}"
                     )

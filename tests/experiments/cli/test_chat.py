@@ -128,9 +128,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_conversation(tmp_path: Path) -> Non
             terminal.process.send_signal(signal.SIGINT)
             terminal.wait_for("! stopped")
         terminal.wait_for("» ")
-        terminal.process.send_signal(signal.SIGINT)
-        terminal.wait_for("Ctrl-D ends the conversation")
-        terminal.wait_for("» ")
         terminal.type("\x04")
         assert terminal.process.wait(30) == 0
 

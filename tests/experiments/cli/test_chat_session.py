@@ -11,7 +11,7 @@ from rich.console import Console
 from experiments.agent.callform import CallForm
 from experiments.agent.loop import TurnSettings
 from experiments.agent.tools import FileTools
-from experiments.cli.chat_session import ChatParts, ChatSession, SavedCall
+from experiments.cli.chat_session import ChatParts, ChatSession, SavedCall, keyboard_lines
 from serving.call import DecodeOptions
 from serving.client import ErrorKind, Exchange, StreamEvent, TextDelta
 from serving.errors import LabError
@@ -157,3 +157,18 @@ def test_the_other_commands_answer_and_ask_the_model_nothing(tmp_path: Path) -> 
     ):
         assert words in text
     assert talk.caller.started == []
+
+
+def test_ctrl_c_at_the_prompt_empties_the_line_and_ctrl_d_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = iter(["one", KeyboardInterrupt(), "two", EOFError()])
+
+    def typed(_prompt: str) -> str:
+        key = next(keys)
+        if isinstance(key, BaseException):
+            raise key
+        return key
+
+    monkeypatch.setattr("builtins.input", typed)
+    out = io.StringIO()
+    assert list(keyboard_lines(Console(file=out))) == ["one", "two"]
+    assert "Ctrl-D ends the conversation" in out.getvalue()

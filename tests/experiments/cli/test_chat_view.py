@@ -103,7 +103,7 @@ def test_what_models_and_tools_say_cannot_reach_the_terminal() -> None:
     call = ToolCall(id="1", name="x\x1b[2J", arguments='{"a": "\x07"}')
     text = printed(
         ModelEvent(TextDelta(1, "\x1b[31mred\r", None)),
-        ToolStarted(call, "1"),
+        ToolStarted(call, CallForm.NATIVE, "1"),
         ToolFinished(call, ToolOutcome("\x1b]8;;http://evil\x07[/] ", ok=False)),
     )
     assert not set(text) & {"\x1b", "\x07", "\r"}
@@ -115,6 +115,13 @@ def test_the_fenced_form_is_said() -> None:
     call = measured()
     assert "code fences" in printed(CallFinished(0, call, Said(CallForm.FENCED, "", None, ())))
     assert "code fences" not in printed(CallFinished(0, call, Said(CallForm.NATIVE, "", None, ())))
+
+
+def test_a_new_id_is_said_where_the_server_should_have_given_a_good_one() -> None:
+    call = ToolCall(id="call-1", name="x", arguments="{}")
+    assert "missing or taken" in printed(ToolStarted(call, CallForm.NATIVE, "call-0"))
+    assert "missing or taken" not in printed(ToolStarted(call, CallForm.NATIVE, "call-1"))
+    assert "missing or taken" not in printed(ToolStarted(call, CallForm.FENCED, None))
 
 
 def test_a_long_result_is_shown_in_part() -> None:
