@@ -13,8 +13,12 @@ from serving.assembler import (
     ContextPolicy,
     Fault,
     HandOff,
+    Message,
     Packet,
+    PacketSpan,
     Rendered,
+    RendererIdentity,
+    ToolSpec,
     assemble,
 )
 from serving.chat import ChatRenderer, ShownToken
@@ -100,6 +104,7 @@ class Caller:
         self.client = client
         self.model = model
         self.renderer = ChatRenderer(model.path, template_kwargs=template_kwargs)
+        self._last = _LastRender(self.renderer)
         self.block_size = block_size
         self._template_kwargs = dict(template_kwargs or {})
         self._surface = surface
@@ -141,10 +146,10 @@ class Caller:
                 f"A call under the salt {salt!r} failed, so what the server kept of it is unknown: go on under "
                 "a new salt."
             )
-        packet = assemble(request, policy, self.renderer, faults)
+        packet = assemble(request, policy, self._last, faults)
         if isinstance(packet, HandOff):
             return packet
-        rendered = self.renderer.render(packet.messages, packet.tools, packet.spans)
+        rendered = self._last.render(packet.messages, packet.tools, packet.spans)
         prediction = self._predictor.predict_next(rendered.token_ids, salt)
         body = self._request(packet, rendered, decode, salt)
         try:
@@ -238,6 +243,7 @@ class StartedCall:
         self._caller = caller
         self._stream = stream
         self._measured: MeasuredCall | None = None
+        self._cancelled = False
 
     def __iter__(self) -> Iterator[StreamEvent]:
         return iter(self._stream)
@@ -255,10 +261,34 @@ class StartedCall:
         return self._measured
 
     def cancel(self) -> Exchange:
-        """Stop the call and keep what arrived; its salt is refused from then on."""
-        self._stream.close()
-        self._caller._abandon(self.salt)
+        """Stop the call and keep what arrived; its salt is refused from then on. A finished call stays so."""
+        if self._measured is None and not self._cancelled:
+            self._cancelled = True
+            self._stream.close()
+            self._caller._abandon(self.salt)
         return self._stream.exchange
+
+
+class _LastRender:
+    """A renderer that remembers its last result: what `assemble` rendered last is what is sent."""
+
+    def __init__(self, renderer: ChatRenderer) -> None:
+        self._renderer = renderer
+        self._asked: tuple[Sequence[Message], Sequence[ToolSpec], Sequence[PacketSpan]] | None = None
+        self._answer: Rendered | None = None
+
+    @property
+    def identity(self) -> RendererIdentity:
+        return self._renderer.identity
+
+    def render(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
+    ) -> Rendered:
+        asked = (tuple(messages), tuple(tools), tuple(spans))
+        if self._answer is None or asked != self._asked:
+            self._answer = self._renderer.render(messages, tools, spans)
+            self._asked = asked
+        return self._answer
 
 
 def check_equal(call: MeasuredCall) -> None:

@@ -6,18 +6,17 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-import httpx
-from pydantic import JsonValue, SecretStr
+from pydantic import SecretStr
 
 from experiments.cli.console import ConsoleProgress
 from experiments.cli.serve import describe_plan, launch_options
 from serving.chat import ChatRenderer
 from serving.client import Client
-from serving.client.metrics import read_cache_config
 from serving.engine import attach
 from serving.errors import UsageError
 from serving.launch import launch, plan_launch
 from serving.models import ModelFolder, ensure, on_disk
+from serving.probe import read_server_facts
 
 FALLBACK_WINDOW = 4096
 """Assumed where neither the server nor the model's files tell the longest context."""
@@ -56,8 +55,8 @@ def start_served(
     describe_plan(plan, progress)
     engine = stack.enter_context(launch(plan, progress=progress))
     client = stack.enter_context(Client(engine.base_url, _key(options.api_key)))
-    facts = _ask(engine.base_url, options.api_key, plan.folder.name)
-    window = facts.window or plan.folder.max_position_embeddings
+    facts = read_server_facts(engine.base_url, plan.folder.name, _key(options.api_key))
+    window = facts.max_model_len or plan.folder.max_position_embeddings
     template, notes = _template(plan.folder, plan.folder.name, block_size or facts.block_size)
     return Served(client, plan.folder.name, window, template, engine.check, notes)
 
@@ -76,7 +75,7 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     name = wanted[0] if wanted else engine.model_names[0]
     folder = folder or on_disk(name)
     client = stack.enter_context(Client(engine.base_url, _key(key)))
-    facts = _ask(engine.base_url, key, name)
+    facts = read_server_facts(engine.base_url, name, _key(key))
     notes: tuple[str, ...] = ()
     if folder is None:
         template, notes = (
@@ -85,7 +84,7 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
         )
     else:
         template, notes = _template(folder, name, block_size or facts.block_size)
-    window = facts.window or (folder.max_position_embeddings if folder else None)
+    window = facts.max_model_len or (folder.max_position_embeddings if folder else None)
     if window is None:
         notes = (*notes, f"The longest context is unknown; {FALLBACK_WINDOW:,} tokens are assumed.")
     return Served(client, name, window or FALLBACK_WINDOW, template, engine.check, notes)
@@ -101,30 +100,6 @@ def _template(
     except UsageError as error:
         return None, (f"Prediction is off: {error}",)
     return Template(folder.model_copy(update={"name": name}), block_size), ()
-
-
-@dataclass(frozen=True)
-class _Facts:
-    window: int | None
-    block_size: int | None
-
-
-def _ask(base_url: str, key: SecretStr | None, name: str) -> _Facts:
-    """What vLLM tells beside OpenAI's API; None for what this server does not."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
-    with httpx.Client(base_url=base_url, headers=headers, timeout=10.0, trust_env=False) as http:
-        listing, metrics = http.get("/v1/models"), http.get("/metrics")
-    block_size = read_cache_config(metrics.text).block_size if metrics.is_success else None
-    return _Facts(_longest(listing.json(), name), block_size)
-
-
-def _longest(listing: JsonValue, name: str) -> int | None:
-    data = listing.get("data") if isinstance(listing, dict) else None
-    for entry in data if isinstance(data, list) else ():
-        if isinstance(entry, dict) and entry.get("id") == name:
-            longest = entry.get("max_model_len")
-            return longest if isinstance(longest, int) else None
-    return None
 
 
 def _key(key: SecretStr | None) -> str | None:

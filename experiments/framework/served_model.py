@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import httpx
 from pydantic import JsonValue
 
 from experiments.framework.study import Serve, Served
 from serving.client import Client
-from serving.client.metrics import read_cache_config
 from serving.engine import RunningEngine
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
 from serving.models import ModelFolder
+from serving.probe import read_server_facts
 from serving.progress import Progress, Silent
 
 
@@ -51,26 +50,23 @@ def serve_model(progress: Progress | None = None) -> Serve[ServedModel]:
 
 def describe(plan: LaunchPlan, running: RunningEngine, client: Client) -> Served[ServedModel]:
     """Read from the server what predictions need; `LabError` names what it does not tell."""
-    with httpx.Client(base_url=running.base_url, timeout=30, trust_env=False) as http:
-        cache = read_cache_config(http.get("/metrics").text)
-        listed = http.get("/v1/models").json()["data"][0]
-        version = http.get("/version").json()["version"]
-    if cache.block_size is None or cache.num_gpu_blocks is None:
+    facts = read_server_facts(running.base_url, plan.folder.name)
+    if facts.block_size is None or facts.num_blocks is None or facts.max_model_len is None:
         raise LabError(
-            "The server's /metrics name no block size or number of blocks, which an exact prediction needs: "
-            "start it with its statistics on."
+            f"An exact prediction needs block size, number of blocks and longest request, and the server tells "
+            f"{facts.block_size}, {facts.num_blocks} and {facts.max_model_len}: start it with its statistics on."
         )
     folder = plan.folder
     return Served(
         target=ServedModel(
             client=client,
             folder=folder,
-            block_size=cache.block_size,
-            num_blocks=cache.num_gpu_blocks,
-            max_model_len=int(listed["max_model_len"]),
+            block_size=facts.block_size,
+            num_blocks=facts.num_blocks,
+            max_model_len=facts.max_model_len,
         ),
         environment={
-            "engine": f"vllm {version}",
+            "engine": f"vllm {facts.version}",
             "backend": plan.backend.reason,
             "flags": " ".join(_stable_flags(plan)),
             "model": folder.name,
@@ -78,8 +74,8 @@ def describe(plan: LaunchPlan, running: RunningEngine, client: Client) -> Served
             "model_revision": folder.revision,
             "weights": folder.weights.value,
             "weights_sha256": folder.weights_sha256,
-            "block_size": cache.block_size,
-            "num_blocks": cache.num_gpu_blocks,
+            "block_size": facts.block_size,
+            "num_blocks": facts.num_blocks,
             "processor": plan.machine.cpu_name,
             "cores": len(plan.machine.cores),
             "memory_gib": round(plan.machine.memory_total / 2**30, 1),
