@@ -114,7 +114,7 @@ def test_a_run_killed_at_ten_moments_has_every_trial_once_and_no_warm_leftovers(
     moments = random.Random(20)
     kills = 0
     for _ in range(60):
-        process = subprocess.Popen(command, cwd=Path(__file__).parents[2], env=dict(os.environ))
+        process = subprocess.Popen(command, cwd=Path(__file__).parents[3], env=dict(os.environ))
         deadline = time.monotonic() + 120
         begun = count_attempts(folder) if folder.exists() else 0
         while process.poll() is None and time.monotonic() < deadline:

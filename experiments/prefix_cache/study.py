@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 from pydantic import JsonValue
 
 from experiments.faults import FaultContext, build_faults
 from experiments.framework import (
     Analysis,
     Arm,
-    Bar,
-    BarFigure,
     CallRecord,
     InfrastructureError,
     Size,
-    Stack,
-    StackedFigure,
     Study,
-    Table,
     TrialContext,
     TrialOutcome,
     TrialRecord,
     TrialSpec,
-    by_cluster,
-    paired_effect,
 )
 from experiments.framework.served_model import ServedModel
-from experiments.framework.statistics import Interval, bootstrap
 from experiments.framework.trials import BreakExcerpt
+from experiments.prefix_cache.analysis import APPEND_ONLY, analyse
 from experiments.workloads import file_tour
 from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
 from serving.call import Caller, DecodeOptions, MeasuredCall
 from serving.errors import LabError
-from serving.prefix import Cause
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When the replayed run says it happened; call n is n × 37 s later, so that a clock never stands still."""
 STEP = timedelta(seconds=37)
 
-APPEND_ONLY = "append-only"
 NULL_REBUILD = "null-rebuild"
 
 CALLS = {"quick": 6, "timing": 6, "full": 16}
@@ -206,12 +195,7 @@ class PrefixCacheStudy(Study[ServedModel]):
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens and times per arm beside append-only; every sentence is computed."""
-        arms = [arm for arm in self.arms if any(record.arm == arm.name for record in records)]
-        return Analysis(
-            conclusion=_conclusion(arms, records),
-            tables=(_cost_table(arms, records), _break_table(arms, records)),
-            figures=tuple(_figures(arms, records)),
-        )
+        return analyse(self.arms, records)
 
 
 def call_record(call: MeasuredCall) -> CallRecord:
@@ -252,183 +236,3 @@ def _check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
             f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
             "serve with a larger KV cache, or replay fewer calls."
         )
-
-
-def _mean(records: Sequence[TrialRecord], arm: str, measure: str) -> float | None:
-    clusters = by_cluster(records, arm, measure)
-    return float(np.mean([np.mean(values) for values in clusters.values()])) if clusters else None
-
-
-def _share(records: Sequence[TrialRecord], arm: str) -> float:
-    own = [call for record in records if record.arm == arm for call in record.calls]
-    return sum(c.cached_tokens or 0 for c in own) / sum(c.prompt_tokens or 0 for c in own)
-
-
-def _conclusion(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> str:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(c.predicted_tokens == c.cached_tokens for c in calls)
-    sentences = [f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."]
-    shares = {arm.name: _share(records, arm.name) for arm in arms}
-    if APPEND_ONLY not in shares:
-        return sentences[0]
-    reference = _mean(records, APPEND_ONLY, "uncached_tokens")
-    worst = max((arm for arm in arms), key=lambda arm: _mean(records, arm.name, "uncached_tokens") or 0.0)
-    uncached = _mean(records, worst.name, "uncached_tokens")
-    if reference and uncached and worst.name != APPEND_ONLY and uncached > reference:
-        sentences.append(
-            f"Append-only reuses {shares[APPEND_ONLY]:.0%} of its prompt tokens; the dearest habit here, "
-            f"“{worst.title}”, reuses {shares[worst.name]:.0%} and makes the server compute "
-            f"{uncached / reference:.1f} times as many tokens."
-        )
-        times = (
-            by_cluster(records, worst.name, "ttft_s"),
-            by_cluster(records, APPEND_ONLY, "ttft_s"),
-        )
-        if len(times[0].keys() & times[1].keys()) > 1:
-            effect = paired_effect(*times, np.random.default_rng(0)).interval
-            sentences.append(
-                f"It adds {effect.estimate:.1f} s of waiting for first tokens to the run "
-                f"(95 % interval {effect.low:.1f} to {effect.high:.1f})."
-            )
-    return " ".join(sentences)
-
-
-def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
-    reference = _mean(records, APPEND_ONLY, "uncached_tokens")
-    rows = []
-    for arm in arms:
-        uncached = _mean(records, arm.name, "uncached_tokens")
-        times = by_cluster(records, arm.name, "ttft_s")
-        base = by_cluster(records, APPEND_ONLY, "ttft_s")
-        added = ""
-        if arm.name != APPEND_ONLY and times.keys() & base.keys():
-            added = _signed(paired_effect(times, base, np.random.default_rng(0)).interval)
-        rows.append(
-            (
-                arm.title,
-                _mean(records, arm.name, "prompt_tokens"),
-                _share(records, arm.name),
-                uncached,
-                uncached / reference if uncached is not None and reference else None,
-                _mean(records, arm.name, "ttft_s"),
-                added,
-            )
-        )
-    return Table(
-        title="Cost of a replayed run",
-        columns=(
-            "arm",
-            "prompt tokens",
-            "cached share",
-            "tokens computed",
-            "× append-only",
-            "sum of TTFT, s",
-            "added TTFT, s [95 %]",
-        ),
-        rows=tuple(rows),
-        note="Means over seeds, each arm against append-only. Intervals resample seeds; one seed gives none.",
-    )
-
-
-def _signed(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:+.2f}"
-    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
-
-
-def _break_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
-    rows = []
-    for arm in arms:
-        broken = [
-            (number, call)
-            for record in records
-            if record.arm == arm.name
-            for number, call in enumerate(record.calls)
-            if call.first_broken is not None
-        ]
-        places = Counter(call.first_broken for _, call in broken)
-        number, call = broken[0] if broken else ("", None)
-        excerpt = call.excerpt if call else None
-        rows.append(
-            (
-                arm.title,
-                len(broken),
-                number,
-                call.first_broken if call else "none: every call extends what was stored",
-                excerpt.stored_text if excerpt else "",
-                excerpt.sent_text if excerpt else "",
-                len(places),
-            )
-        )
-    return Table(
-        title="What broke first",
-        columns=(
-            "arm",
-            "calls that leave the stored prefix",
-            "first such call",
-            "first broken message",
-            "stored there",
-            "sent instead",
-            "different places",
-        ),
-        rows=tuple(rows),
-        note="Found by comparing token ids; calls count from 0.",
-    )
-
-
-def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[StackedFigure | BarFigure]:
-    split = {arm.name: _split(records, arm.name) for arm in arms}
-    causes = [cause for cause in Cause if any(parts[cause.value] for parts in split.values())]
-    yield StackedFigure(
-        name="tokens-by-cause",
-        title="Where the prompt tokens of one run went",
-        axis="prompt tokens of a replayed run (mean over seeds)",
-        parts=("reused from the cache", *(_CAUSE_WORDS[cause] for cause in causes)),
-        stacks=tuple(
-            Stack(
-                label=arm.title,
-                values=(split[arm.name]["cached"], *(split[arm.name][cause.value] for cause in causes)),
-            )
-            for arm in arms
-        ),
-        caption="The first part costs almost nothing; all others are computed. They add up to the prompt tokens.",
-    )
-    bars = []
-    for arm in arms:
-        rows = np.array([[np.mean(values)] for values in by_cluster(records, arm.name, "ttft_s").values()])
-        interval = bootstrap(rows, lambda means: means[:, 0], np.random.default_rng(0)) if rows.size else None
-        bars.append(
-            Bar(
-                label=arm.title,
-                value=interval.estimate if interval else None,
-                low=interval.low if interval else None,
-                high=interval.high if interval else None,
-            )
-        )
-    yield BarFigure(
-        name="time-to-first-token",
-        title="Waiting for first tokens in one run",
-        axis="sum of TTFT over the run's calls, seconds",
-        bars=tuple(bars),
-        caption="Means over seeds with 95 % bootstrap intervals; one seed has none.",
-    )
-
-
-_CAUSE_WORDS = {
-    Cause.NEW: "new at the end",
-    Cause.DIVERGENCE: "other ids than stored",
-    Cause.BLOCK_ROUNDING: "rest of a block",
-    Cause.LAST_TOKEN: "last token",
-    Cause.SALT: "cached under another salt",
-    Cause.EVICTION: "evicted",
-}
-
-
-def _split(records: Sequence[TrialRecord], arm: str) -> Counter[str]:
-    own = [record for record in records if record.arm == arm]
-    total: Counter[str] = Counter()
-    for record in own:
-        for call in record.calls:
-            total["cached"] += call.cached_tokens or 0
-            total.update(call.causes)
-    return Counter({name: round(tokens / len(own)) for name, tokens in total.items()})
