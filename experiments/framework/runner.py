@@ -12,7 +12,7 @@ from experiments.framework.arms import Arm
 from experiments.framework.executor import Executor, Limits
 from experiments.framework.failures import StoppedError
 from experiments.framework.provenance import this_session
-from experiments.framework.records import RunFolder, RunIdentity
+from experiments.framework.records import RunFolder, RunIdentity, read_records
 from experiments.framework.schedule import schedule
 from experiments.framework.study import Serve, Size, Study, TargetT, check_study, plan_digest
 from serving.errors import UsageError
@@ -101,6 +101,8 @@ def run_study(
                 raise StoppedError(_resume_sentence(folder, done, len(trials), options)) from None
             failed = work.failed_attempts
         complete = sum(run.is_complete(trial.id) for trial in trials)
+        if complete == len(trials):
+            study.verify(record for record in read_records(folder) if record.scored)
     return RunSummary(folder=folder, planned=len(trials), complete=complete, failed_attempts=failed)
 
 

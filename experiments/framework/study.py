@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,6 +100,9 @@ class Study(ABC, Generic[TargetT]):
     @abstractmethod
     def run_trial(self, spec: TrialSpec, context: TrialContext[TargetT]) -> TrialOutcome:
         """Run one trial; the same spec, factors and target must give the same work."""
+
+    def verify(self, records: Iterable[TrialRecord]) -> None:
+        """Raise `InequalityError` where two trials that must agree do not; called when a run is complete."""
 
     @abstractmethod
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
@@ -26,7 +26,7 @@ from experiments.prefix_cache.analysis import APPEND_ONLY, analyse
 from experiments.workloads import file_tour
 from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
 from serving.call import Caller, DecodeOptions, MeasuredCall
-from serving.errors import LabError
+from serving.errors import InequalityError, LabError
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When the replayed run says it happened; call n is n × 37 s later, so that a clock never stands still."""
@@ -142,17 +142,17 @@ class PrefixCacheStudy(Study[ServedModel]):
         for number in range(int(spec.task.rpartition("-")[2])):
             calls.append(self._call(caller, trajectory, number, spec, context))
             _check_pool(calls, target)
-        prompt = sum(call.prediction.prompt_tokens for call in calls)
-        cached = sum(call.prediction.cached_tokens for call in calls)
-        ttft = [call.exchange.ttft_s for call in calls]
+        kept = tuple(call_record(call) for call in calls)
+        prompt = _total([call.prompt_tokens for call in kept])
+        cached = _total([call.cached_tokens for call in kept])
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in calls),
-            calls=tuple(call_record(call) for call in calls),
+            calls=kept,
             measures={
                 "prompt_tokens": prompt,
                 "cached_tokens": cached,
-                "uncached_tokens": prompt - cached,
-                "ttft_s": None if None in ttft else sum(second for second in ttft if second is not None),
+                "uncached_tokens": None if prompt is None or cached is None else prompt - cached,
+                "ttft_s": _total([call.ttft_s for call in kept]),
             },
             outcome=f"{len(calls)} calls replayed",
         )
@@ -193,6 +193,27 @@ class PrefixCacheStudy(Study[ServedModel]):
             raise InfrastructureError(call.exchange.error.sentence)
         return call
 
+    def verify(self, records: Iterable[TrialRecord]) -> None:
+        """The null arm reads the ids and reuses the tokens of append-only, call by call."""
+        pairs: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, int | None]]]] = {}
+        for record in records:
+            if record.arm in (APPEND_ONLY, NULL_REBUILD):
+                sides = pairs.setdefault(record.spec, {})
+                sides[record.arm] = [
+                    (exchange.prompt_token_ids, call.cached_tokens)
+                    for exchange, call in zip(record.exchanges, record.calls, strict=True)
+                ]
+        for spec, sides in pairs.items():
+            if len(sides) == 2 and sides[APPEND_ONLY] != sides[NULL_REBUILD]:
+                both = zip(sides[APPEND_ONLY], sides[NULL_REBUILD], strict=False)
+                call, (one, other) = next((n, pair) for n, pair in enumerate(both) if pair[0] != pair[1])
+                raise InequalityError(
+                    f"Call {call} of {spec.cluster}, rebuilt from a stored copy",
+                    expected=f"{len(one[0] or ())} ids and {one[1]} cached tokens as append-only",
+                    got=f"{len(other[0] or ())} ids and {other[1]} cached tokens"
+                    + ("" if one[0] == other[0] else ", and the ids differ"),
+                )
+
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens and times per arm beside append-only; every sentence is computed."""
         return analyse(self.arms, records)
@@ -221,6 +242,12 @@ def call_record(call: MeasuredCall) -> CallRecord:
             sent_text=broken.sent_text,
         ),
     )
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """The sum, or None where one part is unknown."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def _rebuilt(trajectory: Trajectory) -> Trajectory:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.agent.tools import FileTools
 from serving.assembler import AssistantTurn, ToolCall, ToolResult, ToolStep, Trajectory, Turn, UserTurn
+from serving.errors import LabError
 
 SNAPSHOT = Path(__file__).parent / "snapshot"
 """Thirteen small text files about a berth-booking service; nothing outside is ever read."""
@@ -17,10 +18,8 @@ SYSTEM = (
     "You are a careful engineer. You look into the files of the project with your tools, one step at a time, "
     "say in one sentence what you look for, and never guess what a file holds."
 )
-TASK = "Berth 7 was given to two ships on one morning. Find out why, with the lines that prove it."
+TASK = "Ticket T-{ticket}: berth 7 was given to two ships on one morning. Find out why, with the lines that prove it."
 SECOND_TASK = "Good. Now check whether invoices could be sent twice for the same reason."
-
-PARTS = ("planner", "billing", "intake")
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,16 @@ class _Step:
     calls: tuple[tuple[str, dict[str, str | int]], ...]
 
 
-def file_tour(seed: int = 0) -> Trajectory:
+def file_tour(seed: int = 0, root: Path = SNAPSHOT) -> Trajectory:
     """Sixteen calls: fourteen tool steps (two of them with parallel calls), two answers, two user turns.
 
-    The tools really run, on files that never change; `seed` decides the order in which the tour takes the
-    parts of the project, so seeds are different work of the same kind.
+    The tools really run, on files that never change. `seed` draws the order in which the tour looks into
+    them, and the ticket's number: no two seeds are the same work, and all are of one kind and size.
     """
-    tools = FileTools(SNAPSHOT)
-    first, second = _plan(seed)
-    turns: list[Turn] = [UserTurn(text=TASK)]
+    tools = FileTools(root)
+    order = random.Random(seed)  # noqa: S311 - an order, not a secret
+    first, second = [_FIRST_LOOK, *order.sample(_WHY, len(_WHY))], order.sample(_TWICE, len(_TWICE))
+    turns: list[Turn] = [UserTurn(text=TASK.format(ticket=1000 + seed))]
     turns += _played(first, tools, start=0)
     turns.append(
         AssistantTurn(
@@ -55,35 +55,34 @@ def file_tour(seed: int = 0) -> Trajectory:
     return Trajectory(system=SYSTEM, tools=tools.specs, turns=tuple(turns))
 
 
-def _plan(seed: int) -> tuple[list[_Step], list[_Step]]:
-    parts = list(PARTS)
-    random.Random(seed).shuffle(parts)  # noqa: S311 - an order, not a secret
-    one, two, three = parts
-    first = [
-        _Step("I look at what there is.", (("list_dir", {"path": "."}),)),
-        _Step("The overview first.", (("read_file", {"path": "README.md"}),)),
-        _Step(f"How does {one} work?", (("read_file", {"path": f"docs/{one}.md"}),)),
-        _Step("Where is berth 7 mentioned?", (("grep", {"pattern": "berth=7"}),)),
-        _Step(f"And how is {one} configured?", (("read_file", {"path": f"config/{one}.ini"}),)),
-        _Step(
-            f"The same for {two}, both files at once.",
-            (("read_file", {"path": f"docs/{two}.md"}), ("read_file", {"path": f"config/{two}.ini"})),
-        ),
-        _Step("Did this happen before?", (("grep", {"pattern": "berth 7", "path": "docs"}),)),
-        _Step("The whole morning, in order.", (("read_file", {"path": "logs/planner.log"}),)),
-    ]
-    second = [
-        _Step("I look for earlier reports.", (("read_file", {"path": "docs/incidents.md"}),)),
-        _Step("Where do invoices appear in the logs?", (("grep", {"pattern": "invoice=", "path": "logs"}),)),
-        _Step(f"One part is left: {three}.", (("read_file", {"path": f"docs/{three}.md"}),)),
-        _Step(
-            "Its settings, and all log files there are.",
-            (("read_file", {"path": f"config/{three}.ini"}), ("find_files", {"pattern": "*.log"})),
-        ),
-        _Step("How are retries set?", (("grep", {"pattern": "retry", "path": "config"}),)),
-        _Step("The prices, to be complete.", (("read_file", {"path": "data/rates.csv"}),)),
-    ]
-    return first, second
+_FIRST_LOOK = _Step("I look at what there is.", (("list_dir", {"path": "."}),))
+
+_WHY = (
+    _Step("I read the overview.", (("read_file", {"path": "README.md"}),)),
+    _Step("How does the planner work?", (("read_file", {"path": "docs/planner.md"}),)),
+    _Step("Where is berth 7 mentioned?", (("grep", {"pattern": "berth=7"}),)),
+    _Step("How is the planner configured?", (("read_file", {"path": "config/planner.ini"}),)),
+    _Step(
+        "The intake may matter: its text and its settings at once.",
+        (("read_file", {"path": "docs/intake.md"}), ("read_file", {"path": "config/intake.ini"})),
+    ),
+    _Step("Did this happen before?", (("grep", {"pattern": "berth 7", "path": "docs"}),)),
+    _Step("The whole morning, in order.", (("read_file", {"path": "logs/planner.log"}),)),
+)
+"""Steps of the first task; each makes sense at any place."""
+
+_TWICE = (
+    _Step("I look for earlier reports.", (("read_file", {"path": "docs/incidents.md"}),)),
+    _Step("Where do invoices appear in the logs?", (("grep", {"pattern": "invoice=", "path": "logs"}),)),
+    _Step("How does billing work?", (("read_file", {"path": "docs/billing.md"}),)),
+    _Step(
+        "Its settings, and all log files there are.",
+        (("read_file", {"path": "config/billing.ini"}), ("find_files", {"pattern": "*.log"})),
+    ),
+    _Step("How are retries set?", (("grep", {"pattern": "retry", "path": "config"}),)),
+    _Step("The prices, to be complete.", (("read_file", {"path": "data/rates.csv"}),)),
+)
+"""Steps of the second task."""
 
 
 def _played(steps: list[_Step], tools: FileTools, *, start: int) -> list[Turn]:
@@ -93,8 +92,16 @@ def _played(steps: list[_Step], tools: FileTools, *, start: int) -> list[Turn]:
             ToolCall(id=f"call-{number:02d}-{place}", name=name, arguments=json.dumps(arguments))
             for place, (name, arguments) in enumerate(step.calls)
         )
-        results = tuple(
-            ToolResult(call_id=call.id, content=tools.run(call.name, call.arguments).text) for call in calls
-        )
+        results = tuple(ToolResult(call_id=call.id, content=_run(tools, call)) for call in calls)
         turns.append(ToolStep(calls=calls, results=results, text=step.says))
     return turns
+
+
+def _run(tools: FileTools, call: ToolCall) -> str:
+    outcome = tools.run(call.name, call.arguments)
+    if not outcome.ok:
+        raise LabError(
+            f"Every step of the tour was expected to succeed, and {call.name}({call.arguments}) says: {outcome.text} "
+            "Were the files of the tour changed?"
+        )
+    return outcome.text
