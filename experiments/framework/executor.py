@@ -134,7 +134,7 @@ class Executor(Generic[TargetT]):
             calls=outcome.calls,
             exchanges=outcome.exchanges,
         )
-        self._run.append(record)
+        self._run.append(record, outcome.manifests)
         if not record.scored:
             with self._lock:
                 self.failed_attempts += 1

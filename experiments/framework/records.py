@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -17,10 +17,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from experiments.framework.arms import Arm, ArmDiff, canonical, same_value
 from experiments.framework.journal import Journal, read_lines, write_whole
+from experiments.framework.manifests import MANIFESTS, ManifestJournal
 from experiments.framework.provenance import Session, utc_now
 from experiments.framework.schedule import trial_id
 from experiments.framework.study import SaltScope, Size
 from experiments.framework.trials import OutcomeKind, TrialRecord, TrialSpec
+from serving.assembler import ContextManifest
 from serving.errors import LabError, UsageError
 
 SCHEMA_VERSION: Final = 1
@@ -50,7 +52,7 @@ class RunIdentity(BaseModel):
     plan_sha256: str
     trials: int
     model: dict[str, JsonValue]
-    """Name, revision and weight hash."""
+    """What the caller knows of the model beforehand; `environments` holds what was really served."""
     salt_scope: SaltScope
     concurrency: int
 
@@ -93,11 +95,18 @@ class Violation(BaseModel):
 class RunFolder:
     """A run folder held by this process alone; open it with `RunFolder.open`."""
 
-    def __init__(self, path: Path, info: RunInfo, journals: tuple[Journal, Journal, Journal]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        info: RunInfo,
+        journals: tuple[Journal, Journal, Journal],
+        manifests: ManifestJournal,
+    ) -> None:
         self.path = path
         self._info = info
         self._lock = Lock()  # trials may end in several threads
         self._records, self._attempts, self._violations = journals
+        self._manifests = manifests
         self._complete = {
             key
             for key, kind in _keys(path / RECORDS, info.identity.study)
@@ -124,7 +133,8 @@ class RunFolder:
                 stack.enter_context(Journal(path / ATTEMPTS)),
                 stack.enter_context(Journal(path / VIOLATIONS)),
             )
-            yield RunFolder(path, info, journals)
+            manifests = ManifestJournal(stack.enter_context(Journal(path / MANIFESTS)))
+            yield RunFolder(path, info, journals, manifests)
 
     @property
     def info(self) -> RunInfo:
@@ -168,12 +178,13 @@ class RunFolder:
             self._tries[trial] = attempt
             return attempt
 
-    def append(self, record: TrialRecord) -> None:
-        """Keep an attempt that ended; a second scored record of one trial is refused."""
+    def append(self, record: TrialRecord, manifests: Iterable[ContextManifest] = ()) -> None:
+        """Keep an attempt that ended and the manifests of its calls; a second scored record is refused."""
         trial = trial_id(record.arm, record.spec)
         with self._lock:
             if trial in self._complete:
                 raise LabError(f"Trial {trial} of {self.path} has its record already; a second one is a bug.")
+            self._manifests.keep(manifests)
             self._records.append(record.model_dump(mode="json"))
             if record.scored:
                 self._complete.add(trial)

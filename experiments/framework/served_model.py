@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from experiments.framework.arms import canonical
 from experiments.framework.study import Serve, Served
 from serving.client import Client
-from serving.engine import RunningEngine
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
-from serving.models import ModelFolder
-from serving.probe import read_server_facts
+from serving.models import ModelFolder, ModelSource
+from serving.probe import ServerFacts, read_server_facts
 from serving.progress import Progress, Silent
 
 
@@ -42,44 +43,49 @@ def serve_model(progress: Progress | None = None) -> Serve[ServedModel]:
     def serve(engine: Mapping[str, JsonValue]) -> Iterator[Served[ServedModel]]:
         wanted = {path.removeprefix("engine."): value for path, value in engine.items()}
         plan = plan_launch(LaunchOptions.model_validate({**wanted, "port": 0}), progress=progress)
-        with launch(plan, progress=progress) as running, Client(running.base_url) as client:
-            yield describe(plan, running, client)
+        with launch(plan, progress=progress) as running:
+            facts = read_server_facts(running.base_url, plan.folder.name)
+            environment = describe(plan, facts)
+            fingerprint = hashlib.sha256(canonical(environment).encode()).hexdigest()
+            with Client(running.base_url, server_fingerprint=fingerprint) as client:
+                yield Served(target=_target(client, plan, facts), environment=environment)
 
     return serve
 
 
-def describe(plan: LaunchPlan, running: RunningEngine, client: Client) -> Served[ServedModel]:
-    """Read from the server what predictions need; `LabError` names what it does not tell."""
-    facts = read_server_facts(running.base_url, plan.folder.name)
+def describe(plan: LaunchPlan, facts: ServerFacts) -> dict[str, JsonValue]:
+    """What was really started: nothing that differs from start to start or names a place on this disk."""
+    folder = plan.folder
+    local = folder.source is ModelSource.PATH
+    return {
+        "engine": f"vllm {facts.version}",
+        "backend": plan.backend.name.value,
+        "flags": " ".join(_stable_flags(plan)),
+        "model": folder.name,
+        "model_origin": "a folder or file of the user's" if local else folder.origin,
+        "model_revision": folder.revision,
+        "weights": folder.weights.value,
+        "weights_sha256": folder.weights_sha256,
+        "block_size": facts.block_size,
+        "num_blocks": facts.num_blocks,
+        "processor": plan.machine.cpu_name,
+        "cores": len(plan.machine.cores),
+        "memory_gib": round(plan.machine.memory_total / 2**30, 1),
+    }
+
+
+def _target(client: Client, plan: LaunchPlan, facts: ServerFacts) -> ServedModel:
     if facts.block_size is None or facts.num_blocks is None or facts.max_model_len is None:
         raise LabError(
             f"An exact prediction needs block size, number of blocks and longest request, and the server tells "
             f"{facts.block_size}, {facts.num_blocks} and {facts.max_model_len}: start it with its statistics on."
         )
-    folder = plan.folder
-    return Served(
-        target=ServedModel(
-            client=client,
-            folder=folder,
-            block_size=facts.block_size,
-            num_blocks=facts.num_blocks,
-            max_model_len=facts.max_model_len,
-        ),
-        environment={
-            "engine": f"vllm {facts.version}",
-            "backend": plan.backend.reason,
-            "flags": " ".join(_stable_flags(plan)),
-            "model": folder.name,
-            "model_origin": folder.origin,
-            "model_revision": folder.revision,
-            "weights": folder.weights.value,
-            "weights_sha256": folder.weights_sha256,
-            "block_size": facts.block_size,
-            "num_blocks": facts.num_blocks,
-            "processor": plan.machine.cpu_name,
-            "cores": len(plan.machine.cores),
-            "memory_gib": round(plan.machine.memory_total / 2**30, 1),
-        },
+    return ServedModel(
+        client=client,
+        folder=plan.folder,
+        block_size=facts.block_size,
+        num_blocks=facts.num_blocks,
+        max_model_len=facts.max_model_len,
     )
 
 

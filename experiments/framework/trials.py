@@ -8,6 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
+from serving.assembler import ContextManifest
 from serving.client import Exchange
 
 Measure = bool | int | float | str | None
@@ -108,6 +109,8 @@ class TrialOutcome(BaseModel):
 
     exchanges: tuple[Exchange, ...] = ()
     calls: tuple[CallRecord, ...] = ()
+    manifests: tuple[ContextManifest, ...] = ()
+    """Of the packets that were sent: what each exchange's `manifest_id` names."""
     measures: dict[str, Measure] = {}
     succeeded: bool = True
     """False: the model failed its task, which is a result."""

@@ -148,6 +148,7 @@ class PrefixCacheStudy(Study[ServedModel]):
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in calls),
             calls=kept,
+            manifests=tuple(call.packet.manifest for call in calls),
             measures={
                 "prompt_tokens": prompt,
                 "cached_tokens": cached,

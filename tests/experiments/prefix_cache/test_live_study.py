@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from experiments.framework import publish
+from experiments.framework.manifests import read_manifests
 from experiments.framework.records import count_attempts, read_records
 from experiments.framework.trials import TrialRecord
 from experiments.prefix_cache import ARMS, PrefixCacheStudy
@@ -137,3 +138,13 @@ def test_a_run_killed_at_ten_moments_has_every_trial_once_and_no_warm_leftovers(
         assert record.calls[0].cached_tokens == 0
         assert all(call.cached_tokens == call.predicted_tokens for call in record.calls)
     assert kills == 10, f"only {kills} kills hit a running study"
+
+
+def test_every_call_can_be_traced_to_its_manifest(run_folder: Path, records: dict[str, TrialRecord]) -> None:
+    manifests = {manifest.manifest_id: manifest for manifest in read_manifests(run_folder)}
+    for record in records.values():
+        for call, exchange in zip(record.calls, record.exchanges, strict=True):
+            assert exchange.manifest_id is not None
+            manifest = manifests[exchange.manifest_id]
+            assert manifest.prompt_tokens == call.prompt_tokens
+            assert [fault.name for fault in manifest.faults] == record.factors["fault.applied"]
