@@ -223,9 +223,9 @@ def main() -> int:
     )
     parser.add_argument("--lock", action="store_true", help="resolve anew and rewrite the lock file")
     arguments = parser.parse_args()
-    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever `python3` is
+    if not (3, 11) <= sys.version_info < (3, 14):
         print(
-            "setup: Python 3.11 or newer is needed and this is "
+            "setup: Python 3.11, 3.12 or 3.13 is needed and this is "
             f"{platform.python_version()}: run `make setup PYTHON=python3.11`"
         )
         return 2

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli.console import ERR, print_json
-from experiments.cli.run import DEFAULT_MODEL, facts, find_study, run_into, show_result
+from experiments.cli.console import ERR
+from experiments.cli.run import DEFAULT_MODEL, find_study, run_into, show_outcome
 
 
 def demo(
@@ -36,9 +36,6 @@ def demo(
     study = find_study("prefix-cache", model=model, block_size=32)
     folder = out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
     summary, page = run_into(study, size="quick", folder=folder)
-    if as_json:
-        print_json(facts(summary, page))
-    else:
-        show_result(study, folder, page)
+    show_outcome(study, summary, page, as_json=as_json)
     if open_page:
         typer.launch(str(page))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -49,12 +51,26 @@ app.add_typer(models.app, name="models")
 
 
 def main() -> None:
-    """Run the command; a `LabError` becomes one sentence and its exit code, Ctrl-C becomes 130."""
+    """Run the command: a `LabError` becomes one sentence and its exit code, a refusal of the system likewise.
+
+    Ctrl-C becomes 130.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without × must not end the work
     try:
         app(standalone_mode=True)
     except LabError as error:
         ERR.print(f"[bold red]error:[/] {_plain(str(error))}")
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            sys.exit(1)  # the reader of our output is gone, and with it whoever would read a sentence
+        place = f" {error.filename}" if error.filename else ""
+        ERR.print(
+            f"[bold red]error:[/] The system refused{_plain(place)}: {_plain(error.strerror or str(error))}."
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)

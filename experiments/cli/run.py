@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from experiments.framework import RunSummary, Study
+    from experiments.framework.records import RunIdentity
     from experiments.framework.served_model import ServedModel
 
-STUDIES = {"prefix-cache": "what each way of building the context costs the prefix cache"}
-"""Every study by name; the module is imported by `find_study` only."""
+STUDIES = {"prefix-cache": "experiments.prefix_cache:PrefixCacheStudy"}
+"""Every study by name, as `module:class`; the module is imported by `find_study` only."""
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
 """Studies name their model: the same on every machine."""
@@ -32,10 +35,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 def run(
     study_name: StudyName,
-    size: Annotated[str, typer.Option("--size", help="quick, timing or full.")] = "quick",
+    size: Annotated[str, typer.Option("--size", help="quick, or a larger one; see --dry-run.")] = "quick",
     model: Annotated[
         str, typer.Option("--model", "-m", help="Catalogue name, hub id or folder.")
-    ] = "qwen2.5-coder-0.5b",
+    ] = DEFAULT_MODEL,
     block_size: Annotated[int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block.")] = 32,
     arms: Annotated[str, typer.Option("--arms", help="Names joined by commas; all if empty.")] = "",
     seed: Annotated[int, typer.Option("--seed", help="Of the order in which trials run.")] = 0,
@@ -59,15 +62,13 @@ def run(
       ctxlab run prefix-cache --dry-run
     """
     study = find_study(study_name, model=model, block_size=block_size)
+    chosen = tuple(name.strip() for name in arms.split(",") if name.strip())
     if dry_run:
-        show_plan(study, size, arms)
+        show_plan(study, size, chosen)
         return
     folder = out or Path("runs") / f"{study_name}-{model.replace('/', '--')}-{size}"
-    summary, page = run_into(study, size=size, folder=folder, arms=arms, seed=seed)
-    if as_json:
-        print_json(facts(summary, page))
-        return
-    show_result(study, folder, page)
+    summary, page = run_into(study, size=size, folder=folder, arms=chosen, seed=seed)
+    show_outcome(study, summary, page, as_json=as_json)
 
 
 def report(
@@ -82,14 +83,14 @@ def report(
     from experiments.framework import publish
     from experiments.framework.records import read_run
 
-    info = read_run(folder)
-    base = info.identity.base
-    study = find_study(
-        info.identity.study,
-        model=str(base.get("engine.model")),
-        block_size=int(str(base.get("engine.block_size"))),
-    )
-    page = publish(study, folder, reproduce=reproduce(study, info.identity.size.name, folder))
+    identity = read_run(folder).identity
+    model, block_size = identity.base.get("engine.model"), identity.base.get("engine.block_size")
+    if not isinstance(model, str) or not isinstance(block_size, int):
+        raise UsageError(
+            f"A run's base names engine.model and engine.block_size, and {folder} has {model!r} and {block_size!r}."
+        )
+    study = find_study(identity.study, model=model, block_size=block_size)
+    page = publish(study, folder, reproduce=reproduce(study, identity, folder))
     if as_json:
         print_json({"report": str(page)})
     else:
@@ -102,31 +103,35 @@ def find_study(name: str, *, model: str, block_size: int) -> Study[ServedModel]:
     """The study of this name for a model; `UsageError` lists those there are."""
     if name not in STUDIES:
         raise UsageError(f"There is no study {name!r}; there are: {', '.join(STUDIES)}.")
-    from experiments.prefix_cache import PrefixCacheStudy
-
-    return PrefixCacheStudy(model, block_size=block_size)
+    module, _, built = STUDIES[name].partition(":")
+    study: Study[ServedModel] = getattr(import_module(module), built)(model, block_size=block_size)
+    return study
 
 
 def run_into(
-    study: Study[ServedModel], *, size: str, folder: Path, arms: str = "", seed: int = 0
+    study: Study[ServedModel], *, size: str, folder: Path, arms: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[RunSummary, Path]:
     """Run what the folder does not have yet, showing the treatment and where the work is, then publish."""
     from experiments.framework import RunOptions, publish, run_study
+    from experiments.framework.runner import identify
     from experiments.framework.served_model import serve_model
-    from experiments.framework.study import check_study, size_named
+    from experiments.framework.study import size_named
+    from serving.models import ensure
 
-    chosen = tuple(name.strip() for name in arms.split(",") if name.strip())
-    diff = check_study(study, [arm for arm in study.arms if not chosen or arm.name in chosen])
-    again = reproduce(study, size, folder)
+    options = RunOptions(arms=arms, seed=seed)
+    identity, diff = identify(study, size_named(study.sizes, size), options)
+    again = reproduce(study, identity, folder)
     ERR.print("[bold]the treatment[/] – all that differs between the arms:")
     ERR.print(escape(diff.to_text()))
     with ending_politely(), ConsoleProgress() as progress:
+        # Before the folder is made: a mistyped model must not leave a run that blocks the corrected command.
+        ensure(str(study.base["engine.model"]), progress=progress)
         summary = run_study(
             study,
-            size_named(study.sizes, size),
+            identity.size,
             folder=folder,
             serve=serve_model(progress),
-            options=RunOptions(arms=chosen, seed=seed, resume_command=again[-1]),
+            options=replace(options, resume_command=again[-1]),
             progress=progress,
         )
         progress.begin("write the report")
@@ -134,26 +139,54 @@ def run_into(
     return summary, page
 
 
-def reproduce(study: Study[ServedModel], size: str, folder: Path) -> tuple[str, ...]:
-    """The commands that make the run again on another machine."""
-    words = ["ctxlab", "run", study.name, "--size", size, "--model", str(study.base["engine.model"])]
-    words += ["--block-size", str(study.base["engine.block_size"]), "--out", str(folder)]
-    return ("make setup", f".venv/bin/{shlex.join(words)}")
+def reproduce(study: Study[ServedModel], identity: RunIdentity, folder: Path) -> tuple[str, ...]:
+    """The commands that make the run again, here or on another machine."""
+    base = identity.base
+    words = [
+        "ctxlab",
+        "run",
+        identity.study,
+        "--size",
+        identity.size.name,
+        "--model",
+        str(base["engine.model"]),
+    ]
+    words += ["--block-size", str(base["engine.block_size"])]
+    if identity.seed:
+        words += ["--seed", str(identity.seed)]
+    if len(identity.arms) < len(study.arms):
+        words += ["--arms", ",".join(arm.name for arm in identity.arms)]
+    out = folder if not folder.is_absolute() else Path("runs") / folder.name
+    return ("make setup", f".venv/bin/{shlex.join([*words, '--out', str(out)])}")
 
 
-def show_plan(study: Study[ServedModel], size: str, arms: str) -> None:
+def show_plan(study: Study[ServedModel], size: str, arms: tuple[str, ...]) -> None:
     """The question, the treatment, and how many trials it would be."""
-    from experiments.framework.study import check_study, size_named
+    from experiments.framework import RunOptions
+    from experiments.framework.runner import identify
+    from experiments.framework.study import size_named
 
-    chosen = [name.strip() for name in arms.split(",") if name.strip()]
-    used = [arm for arm in study.arms if not chosen or arm.name in chosen]
-    diff = check_study(study, used)
-    trials = len(study.plan(size_named(study.sizes, size)))
+    identity, diff = identify(study, size_named(study.sizes, size), RunOptions(arms=arms))
     OUT.print(escape(study.question))
-    OUT.print(f"{len(used)} arms × {trials} trials, in seeded random order:")
-    for arm in used:
+    OUT.print(f"{identity.trials} trials of {len(identity.arms)} arms, in seeded random order:")
+    for arm in identity.arms:
         OUT.print(f"  [bold]{arm.name}[/]: {escape(arm.why)}")
     OUT.print(escape(diff.to_text()))
+    OUT.print(f"Sizes: {', '.join(known.name for known in study.sizes)}.")
+
+
+def show_outcome(study: Study[ServedModel], summary: RunSummary, page: Path, *, as_json: bool) -> None:
+    """The results; a run with trials left ends with a sentence and exit code 1."""
+    if as_json:
+        print_json(facts(summary, page))
+    else:
+        show_result(study, summary.folder, page)
+    if summary.unfinished:
+        ERR.print(
+            f"[bold red]error:[/] {summary.unfinished} of {summary.planned} trials failed for the machinery's sake in "
+            "every attempt and are in no number; run the same command again to try them."
+        )
+        raise typer.Exit(1)
 
 
 def show_result(study: Study[ServedModel], folder: Path, page: Path) -> None:

@@ -220,7 +220,7 @@ def read_run(path: Path) -> RunInfo:
             )
         return RunInfo.model_validate(raw)
     except (ValueError, ValidationError) as error:
-        raise LabError(f"{file} cannot be read: {error}") from error
+        raise LabError(f"{file} cannot be read: {first_problem(error)}.") from error
 
 
 def read_records(path: Path, *, with_exchanges: bool = True) -> Iterator[TrialRecord]:
@@ -235,12 +235,27 @@ def read_records(path: Path, *, with_exchanges: bool = True) -> Iterator[TrialRe
         try:
             yield TrialRecord.model_validate(line)
         except ValidationError as error:
-            raise LabError(f"Line {number} of {path / RECORDS} is not a trial record: {error}") from error
+            raise LabError(
+                f"Line {number} of {path / RECORDS} is not a trial record: {first_problem(error)}."
+            ) from error
 
 
 def read_violations(path: Path) -> tuple[Violation, ...]:
     """Read the broken equalities of a run; none is the usual case."""
-    return tuple(Violation.model_validate(line) for line in read_lines(path / VIOLATIONS))
+    try:
+        return tuple(Violation.model_validate(line) for line in read_lines(path / VIOLATIONS))
+    except ValidationError as error:
+        raise LabError(
+            f"{path / VIOLATIONS} has a line that is no violation: {first_problem(error)}."
+        ) from error
+
+
+def first_problem(error: ValueError) -> str:
+    """The first thing that is wrong, in one line: pydantic's own text has many."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc'])) or 'the value'}: {problem['msg']}"
 
 
 def count_attempts(path: Path) -> int:
@@ -312,7 +327,9 @@ def _keys(path: Path, study: str) -> Iterator[tuple[str, OutcomeKind]]:
         try:
             key = _RecordKey.model_validate(line)
         except ValidationError as error:
-            raise LabError(f"Line {number} of {path} is not a trial record: {error}") from error
+            raise LabError(
+                f"Line {number} of {path} is not a trial record: {first_problem(error)}."
+            ) from error
         if key.study != study:
             raise LabError(f"Line {number} of {path} is of study {key.study!r}, the run of {study!r}.")
         yield trial_id(key.arm, TrialSpec(task=key.task, seed=key.seed, repeat=key.repeat)), key.kind

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from experiments.framework.arms import Arm
+from experiments.framework.arms import Arm, ArmDiff
 from experiments.framework.executor import Executor, Limits
 from experiments.framework.failures import StoppedError
 from experiments.framework.provenance import this_session
@@ -66,24 +66,8 @@ def run_study(
     `InequalityError` at the first broken equality, `StoppedError` on Ctrl-C, and `LabError` when the
     machinery fails several trials in a row or the disk refuses. After each of them the folder can be resumed.
     """
-    arms = _chosen(study.arms, options.arms)
-    diff = check_study(study, arms)
-    plan = study.plan(size)
-    trials = schedule(study.base, arms, plan, options.seed)
-    identity = RunIdentity(
-        study=study.name,
-        size=size,
-        arguments=dict(options.arguments or {}),
-        seed=options.seed,
-        base=dict(study.base),
-        arms=arms,
-        declared=tuple(sorted(study.declared)),
-        plan_sha256=plan_digest(plan),
-        trials=len(trials),
-        model=dict(options.model or {}),
-        salt_scope=study.salt_scope,
-        concurrency=study.concurrency,
-    )
+    identity, diff = identify(study, size, options)
+    trials = schedule(study.base, identity.arms, study.plan(size), options.seed)
     with RunFolder.open(folder, identity, diff) as run:
         pending = [trial for trial in trials if not run.is_complete(trial.id)]
         failed = 0
@@ -104,6 +88,28 @@ def run_study(
         if complete == len(trials):
             study.verify(record for record in read_records(folder) if record.scored)
     return RunSummary(folder=folder, planned=len(trials), complete=complete, failed_attempts=failed)
+
+
+def identify(study: Study[TargetT], size: Size, options: RunOptions) -> tuple[RunIdentity, ArmDiff]:
+    """What a run of this study is, and the diff of its arms; `UsageError` for what would not be comparable."""
+    arms = _chosen(study.arms, options.arms)
+    diff = check_study(study, arms)
+    plan = study.plan(size)
+    identity = RunIdentity(
+        study=study.name,
+        size=size,
+        arguments=dict(options.arguments or {}),
+        seed=options.seed,
+        base=dict(study.base),
+        arms=arms,
+        declared=tuple(sorted(study.declared)),
+        plan_sha256=plan_digest(plan),
+        trials=len(arms) * len(plan),
+        model=dict(options.model or {}),
+        salt_scope=study.salt_scope,
+        concurrency=study.concurrency,
+    )
+    return identity, diff
 
 
 def _tell(run: RunFolder, planned: int, pending: int, progress: Progress) -> None:

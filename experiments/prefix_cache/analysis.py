@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.statistics import Interval, PairedEffect, bootstrap, holm
+from serving.errors import UsageError
 from serving.prefix import Cause
 
 APPEND_ONLY = "append-only"
@@ -32,6 +33,10 @@ SEEDS_FOR_INTERVAL = 5
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion, every sentence of it computed; arms without a record are left out."""
     ran = [arm for arm in arms if any(record.arm == arm.name for record in records)]
+    if not ran:
+        raise UsageError(
+            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
+        )
     return Analysis(
         conclusion=_conclusion(ran, records),
         tables=(_cost_table(ran, records), _break_table(ran, records)),
@@ -44,9 +49,13 @@ def _mean(records: Sequence[TrialRecord], arm: str, measure: str) -> float | Non
     return float(np.mean([np.mean(values) for values in clusters.values()])) if clusters else None
 
 
-def _share(records: Sequence[TrialRecord], arm: str) -> float:
+def _share(records: Sequence[TrialRecord], arm: str) -> float | None:
+    """Cached / prompt tokens over all calls; None where one count is unknown or there is no call."""
     own = [call for record in records if record.arm == arm for call in record.calls]
-    return sum(c.cached_tokens or 0 for c in own) / sum(c.prompt_tokens or 0 for c in own)
+    counts = [(call.cached_tokens, call.prompt_tokens) for call in own]
+    known = [(cached, prompt) for cached, prompt in counts if cached is not None and prompt is not None]
+    prompts = sum(prompt for _, prompt in known)
+    return sum(cached for cached, _ in known) / prompts if prompts and len(known) == len(own) else None
 
 
 def _conclusion(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> str:
@@ -54,15 +63,14 @@ def _conclusion(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> str:
     agreed = sum(c.predicted_tokens == c.cached_tokens for c in calls)
     sentences = [f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."]
     shares = {arm.name: _share(records, arm.name) for arm in arms}
-    if APPEND_ONLY not in shares:
-        return sentences[0]
     reference = _mean(records, APPEND_ONLY, "uncached_tokens")
     worst = max((arm for arm in arms), key=lambda arm: _mean(records, arm.name, "uncached_tokens") or 0.0)
     uncached = _mean(records, worst.name, "uncached_tokens")
-    if reference and uncached and worst.name != APPEND_ONLY and uncached > reference:
+    best, least = shares.get(APPEND_ONLY), shares[worst.name]
+    if best is not None and least is not None and reference and uncached and uncached > reference:
         sentences.append(
-            f"Append-only reuses {shares[APPEND_ONLY]:.0%} of its prompt tokens; the dearest habit here, "
-            f"“{worst.title}”, reuses {shares[worst.name]:.0%} and makes the server compute "
+            f"Append-only reuses {best:.0%} of its prompt tokens; the dearest habit here, "
+            f"“{worst.title}”, reuses {least:.0%} and makes the server compute "
             f"{uncached / reference:.1f} times as many tokens."
         )
         effect = _time_effects(arms, records).get(worst.name)
@@ -230,11 +238,12 @@ _CAUSE_WORDS = {
 }
 
 
-def _split(records: Sequence[TrialRecord], arm: str) -> Counter[str]:
+def _split(records: Sequence[TrialRecord], arm: str) -> Mapping[str, float]:
+    """Mean tokens of a run by where they went, `cached` first among them; absent is 0."""
     own = [record for record in records if record.arm == arm]
     total: Counter[str] = Counter()
     for record in own:
         for call in record.calls:
             total["cached"] += call.cached_tokens or 0
             total.update(call.causes)
-    return Counter({name: round(tokens / len(own)) for name, tokens in total.items()})
+    return defaultdict(float, {name: tokens / len(own) for name, tokens in total.items()})

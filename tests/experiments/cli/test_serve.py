@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,19 +32,35 @@ def serve(*arguments: str) -> subprocess.Popen[str]:
 
 
 def refused(*arguments: str) -> str:
-    """The one error line of a `serve` that must refuse."""
-    process = serve(*arguments)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode in (1, 2), err
-    assert out == ""
-    assert "Traceback" not in err
-    errors = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1, err
-    assert not psutil.Process().children(recursive=True) or all(
-        child.status() == psutil.STATUS_ZOMBIE or "serve" not in " ".join(child.cmdline())
-        for child in psutil.Process().children(recursive=True)
+    """The one error line of a `serve` that must refuse; nothing that it started is left."""
+    mark = uuid.uuid4().hex
+    process = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "CTXLAB_TEST_MARK": mark},
     )
+    assert process.returncode in (1, 2), process.stderr
+    assert process.stdout == ""
+    assert "Traceback" not in process.stderr
+    errors = [line for line in process.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, process.stderr
+    assert marked(mark) == []
     return errors[0]
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every live process that inherited the mark, wherever it hangs in the tree."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("CTXLAB_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
 
 
 @pytest.fixture
@@ -151,7 +168,7 @@ def test_a_signal_ends_everything(number: signal.Signals, moment: str) -> None:
     assert process.stdout is not None
     wait_until_engine_runs(port)
     if moment == "serving":
-        facts = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+        facts = json.loads(process.stdout.readline())
         assert facts["url"].endswith(str(port))
     else:
         time.sleep(2)
@@ -169,7 +186,7 @@ def test_a_killed_worker_ends_the_command_with_one_sentence() -> None:
     port = free_port()
     process = serve("--port", str(port), "--kv-cache-gib", "0.25", "--max-model-len", "2048", "--json")
     assert process.stdout is not None
-    json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+    json.loads(process.stdout.readline())
     processes = family(process)
     core = next(p for p in processes if "spawn_main" in " ".join(p.cmdline()) or "EngineCore" in p.name())
     core.kill()
