@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from tokenizers import Tokenizer
 
 from serving.errors import UsageError
+from serving.text import find_surrogate
 
 _NAMED_SPECIAL_TOKENS = (
     "bos_token",
@@ -91,13 +92,11 @@ class ChatTokenizer:
 
 def refuse_surrogates(text: str) -> None:
     """Raises: UsageError naming the first unpaired surrogate in `text`."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
+    if (found := find_surrogate(text)) is not None:
         raise UsageError(
-            f"Expected text that UTF-8 can hold, got an unpaired surrogate U+{ord(text[error.start]):04X} at "
-            f"character {error.start}. Decode the input with errors='replace', or drop the character."
-        ) from error
+            f"Expected text that UTF-8 can hold, got an unpaired surrogate {found.name} at "
+            f"character {found.index}. Decode the input with errors='replace', or drop the character."
+        )
 
 
 def _token_text(value: JsonValue) -> str | None:
