@@ -11,9 +11,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
     from serving.launch import LaunchOptions, LaunchPlan
@@ -114,9 +114,12 @@ def serve(
                 )
             else:
                 OUT.print(
-                    f"[bold green]{plan.folder.name}[/] is served at [bold]{engine.base_url}/v1[/] – Ctrl-C ends it"
+                    f"[bold green]{plain(plan.folder.name)}[/] is served at [bold]{engine.base_url}/v1[/] – "
+                    "Ctrl-C ends it"
                 )
-                ERR.print(f"  [dim]try: ctxlab doctor {engine.base_url}   log: {engine.log_path}[/]")
+                ERR.print(
+                    f"  [dim]try: ctxlab doctor {engine.base_url}   log: {plain(str(engine.log_path))}[/]"
+                )
             while True:
                 engine.check()
                 time.sleep(0.5)
@@ -170,11 +173,11 @@ def on_this_disk(model: str | None) -> bool:
         return True
     listing = describe(choice.name)
     size = (listing.download_bytes or 0) / 1e6
-    ERR.print(escape(choice.reason))
+    ERR.print(plain(choice.reason))
     ERR.print(
-        f"{escape(choice.name)} is not on this disk: `ctxlab serve` would first fetch {size:,.0f} MB "
-        f"from {escape(listing.origin)}. The engine's command depends on the files; "
-        f"run `ctxlab models pull {escape(choice.name)}` to see it."
+        f"{plain(choice.name)} is not on this disk: `ctxlab serve` would first fetch {size:,.0f} MB "
+        f"from {plain(listing.origin)}. The engine's command depends on the files; "
+        f"run `ctxlab models pull {plain(choice.name)}` to see it."
     )
     return False
 
@@ -199,7 +202,7 @@ def print_plan(plan: LaunchPlan, *, as_json: bool) -> None:
             }
         )
     else:
-        OUT.print(plan.command.printable(), markup=False)
+        OUT.print(untrusted(plan.command.printable()))
 
 
 @contextmanager
