@@ -32,12 +32,12 @@ ERR = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 """Progress, notes and errors: what a person should see even when results are piped."""
 
 
-def print_json(value: JsonValue) -> None:
-    """One JSON document on standard output, nothing else.
+def print_json(value: JsonValue, *, indent: bool = True) -> None:
+    """One JSON document on standard output, nothing else; without `indent`, on one line.
 
     Readable letters stay; what a terminal would obey, and what UTF-8 cannot carry, is written as JSON escapes.
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    text = json.dumps(value, indent=2 if indent else None, ensure_ascii=False)
     # Hidden characters other than the line breaks stand inside strings only, where an escape means the same.
     safe = "".join(json.dumps(char)[1:-1] if is_hidden(char) and char != "\n" else char for char in text)
     sys.stdout.write(safe + "\n")

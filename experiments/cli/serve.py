@@ -110,7 +110,8 @@ def serve(
                         "model": plan.folder.name,
                         "pid": engine.pid,
                         "log": str(engine.log_path),
-                    }
+                    },
+                    indent=False,  # this command goes on: its reader takes a line, not the end of the pipe
                 )
             else:
                 OUT.print(

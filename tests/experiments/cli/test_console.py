@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,6 +11,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from experiments.cli.console import ConsoleProgress, print_json
+from experiments.cli.serve import serve
+from serving.errors import LabError
 
 
 def printed(*, terminal: bool) -> str:
@@ -40,3 +44,28 @@ def test_json_means_what_was_given_and_holds_nothing_hidden(text: str) -> None:
     assert not set(line) & set("\x1b\x7f\x9b\u202e\U000e0041")
     # A surrogate pair written as two halves is read as the one character that it is in UTF-16.
     assert json.loads(line) == json.loads(json.dumps({text: [text]}))
+
+
+def test_json_without_indentation_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"url": "http://h", "log": "a\nb"}, indent=False)
+    text = capsys.readouterr().out
+    assert text.count("\n") == 1
+    assert json.loads(text) == {"url": "http://h", "log": "a\nb"}
+
+
+def test_a_served_model_is_told_in_one_json_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> None:
+        raise LabError("the engine is gone")
+
+    class Engine(nullcontext[None]):
+        base_url, pid, log_path, check = "http://h:1", 7, "/log", staticmethod(gone)
+
+    plan = SimpleNamespace(folder=SimpleNamespace(name="m"))
+    monkeypatch.setattr("serving.launch.plan_launch", lambda *_, **__: plan)
+    monkeypatch.setattr("serving.launch.launch", lambda *_, **__: Engine())
+    monkeypatch.setattr("experiments.cli.serve.describe_plan", lambda *_: None)
+    with pytest.raises(LabError):
+        serve(as_json=True)
+    assert [json.loads(line)["url"] for line in capsys.readouterr().out.splitlines()] == ["http://h:1"]
