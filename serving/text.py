@@ -1,10 +1,12 @@
-"""Text from outside: refused where UTF-8 cannot carry it, spelt out where a terminal would obey it."""
+"""Text from outside: refused where it cannot be used, spelt out where a terminal would obey it."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from serving.errors import UsageError
 
@@ -44,6 +46,39 @@ def require_unicode_text(text: str, where: str) -> str:
         f"Expected Unicode text in {where}, but character {found.index} is the unpaired surrogate "
         f"{found.name}; remove it or decode the input again (errors='replace')."
     )
+
+
+def server_root(url: str) -> str:
+    """The URL of a server without a closing `/` or `/v1`; paths of its API are put behind it.
+
+    Raises `UsageError` for what no HTTP client could use: another scheme, no host or an impossible one, a
+    query. The libraries below would each raise something else, some only when the first request is sent.
+    """
+    try:
+        sound = _names_a_server(url)
+    except ValueError:  # an open bracket, a port that is no number, a host that DNS cannot spell
+        sound = False
+    if not sound:
+        raise UsageError(
+            f"Expected a server's URL such as http://127.0.0.1:8000, got {url!r}: write the scheme (http:// or "
+            "https://), a host, and a port if it is not the scheme's own."
+        )
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _names_a_server(url: str) -> bool:
+    parts = urlsplit(url)
+    host = parts.hostname
+    if parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+        return False
+    if any(char.isspace() or is_hidden(char) for char in url):  # urlsplit drops some of them silently
+        return False
+    if ":" in host:
+        ipaddress.IPv6Address(host)
+    else:
+        host.encode("ascii")  # other letters are written as xn--…, which every client spells alike
+        host.encode("idna")
+    return parts.port != 0
 
 
 def visible(text: str, *, newlines: bool = True) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -150,6 +151,8 @@ def launch_options(
         raise UsageError(f"--backend takes {', '.join(backends)}, not {backend!r}.")
     if dtype is not None and dtype not in set(Dtype):
         raise UsageError(f"--dtype takes {', '.join(Dtype)}, not {dtype!r}.")
+    if kv_cache_gib is not None and not math.isfinite(kv_cache_gib):
+        raise UsageError(f"--kv-cache-gib takes a number of GiB, such as 2, not {kv_cache_gib}.")
     key = os.environ.get(API_KEY_VARIABLE)
     return LaunchOptions(
         model=model,

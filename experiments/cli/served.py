@@ -17,6 +17,7 @@ from serving.errors import UsageError
 from serving.launch import launch, plan_launch
 from serving.models import ModelFolder, ensure, on_disk
 from serving.probe import read_server_facts
+from serving.text import require_unicode_text
 
 FALLBACK_WINDOW = 4096
 """Assumed where neither the server nor the model's files tell the longest context."""
@@ -72,7 +73,9 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     wanted = [name for name in (model, folder.name if folder else None) if name in engine.model_names]
     if not engine.model_names:
         raise UsageError(f"Expected a served model at {url}, and it lists none: load one there.")
-    name = wanted[0] if wanted else engine.model_names[0]
+    name = require_unicode_text(
+        wanted[0] if wanted else engine.model_names[0], f"the model's name that {url} lists"
+    )
     folder = folder or on_disk(name)
     client = stack.enter_context(Client(engine.base_url, _key(key)))
     facts = read_server_facts(engine.base_url, name, _key(key))

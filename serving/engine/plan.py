@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic import SecretStr
+
 from serving.engine.backends import BACKENDS
 from serving.engine.config import LOOPBACK_HOSTS, EngineCommand, EngineConfig
 from serving.engine.machine import Machine
@@ -29,7 +31,9 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
     Metrics and every usage detail are switched on, because an engine that cannot be measured is of no use
     here. UsageError where the configuration cannot work on the backend.
     """
-    _check_exposure(config)
+    check_exposure(config.host, config.api_key)
+    for flag in config.extra_flags:
+        _check_flag(flag)
     backend = BACKENDS[config.backend].plan(config, machine)
     model = config.model
     argv = [
@@ -72,14 +76,13 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
     )
 
 
-def _check_exposure(config: EngineConfig) -> None:
-    if config.host not in LOOPBACK_HOSTS and config.api_key is None:
+def check_exposure(host: str, api_key: SecretStr | None) -> None:
+    """Refuse to serve without a key where other machines reach the server."""
+    if host not in LOOPBACK_HOSTS and api_key is None:
         raise UsageError(
-            f"Host {config.host} is reachable from other machines and no API key was given: give one, or use "
+            f"Host {host} is reachable from other machines and no API key was given: give one, or use "
             "127.0.0.1."
         )
-    for flag in config.extra_flags:
-        _check_flag(flag)
 
 
 def _check_flag(flag: str) -> None:

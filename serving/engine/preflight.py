@@ -193,8 +193,9 @@ def check_port(host: str, port: int) -> None:
         )  # a port in TIME_WAIT is free for a server
         try:
             probe.bind((host, port))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that DNS cannot spell
+            why = error.strerror if isinstance(error, OSError) else error
             raise LabError(
-                f"Port {port} on {host} cannot be used ({error.strerror}): end the program that listens "
+                f"Port {port} on {host} cannot be used ({why}): end the program that listens "
                 "there, or choose another port."
             ) from error

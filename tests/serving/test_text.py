@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import unicodedata
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import UsageError
-from serving.text import find_surrogate, require_unicode_text, visible
+from serving.text import find_surrogate, require_unicode_text, server_root, visible
 
 
 @given(st.text(alphabet=st.characters()))
@@ -56,3 +57,41 @@ def test_hidden_characters_are_seen_and_not_obeyed() -> None:
     assert visible("\x1b]0;t\x07\x7f\x9b2J") == "\\u001b]0;t\\u0007\\u007f\\u009b2J"
     assert visible("a\u202eb\u200bc\u2029\ud800\U000e0041") == "a\\u202eb\\u200bc\\u2029\\ud800\\U000e0041"
     assert visible("a\nb\tc", newlines=False) == "a\\u000ab\tc"
+
+
+@pytest.mark.parametrize(
+    "root", ["http://h", "https://h:1/api", "http://[::1]:8000", "http://127.0.0.1:8000"]
+)
+@pytest.mark.parametrize("tail", ["", "/", "/v1", "/v1/"])
+def test_a_servers_root_is_found_behind_every_usual_ending(root: str, tail: str) -> None:
+    assert server_root(root + tail) == root
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "h:8000",
+        "ftp://h",
+        "http://",
+        "http://:80",
+        "http://[::1",
+        "http://[zz]",
+        "http://h:x",
+        "http://h:99999",
+        "http://a..b",
+        "http://é",
+        "http://h/\n",
+        "http://h\ud800",
+        "http://h?q",
+        "http://h#f",
+    ],
+)
+def test_what_no_client_could_use_is_no_servers_url(url: str) -> None:
+    with pytest.raises(UsageError, match="Expected a server's URL"):
+        server_root(url)
+
+
+@given(st.text() | st.text().map("http://{}".format))
+def test_any_text_is_a_url_or_is_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert not server_root(text).endswith("/")

@@ -77,3 +77,12 @@ def test_a_remedy_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch
     table = capsys.readouterr().out
     assert "ENGINE=cpu make setup" in table
     assert "[cpu] \\u001b[2J" in row(table, "processor")
+
+
+def test_a_model_whose_name_is_no_text_is_shown_and_asked_nothing() -> None:
+    with running_stub("torn-name") as stub:
+        table = doctor(stub.base_url)
+        found = json.loads(doctor(stub.base_url, "--json"))
+    assert "torn\\ud800" in row(table, "models")
+    assert found["cached_tokens"]["value"] is None
+    assert "UTF-8" in found["cached_tokens"]["how"]

@@ -76,6 +76,12 @@ def test_a_taken_port_is_named() -> None:
     check_port("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("host", ["nosuch.invalid", "a..b"])
+def test_a_host_that_is_no_address_is_named(host: str) -> None:
+    with pytest.raises(LabError, match=f"on {host} cannot be used"):
+        check_port(host, 8000)
+
+
 def test_a_configuration_of_another_form_is_left_to_the_engine(tmp_path: Path) -> None:
     folder = write_config(tmp_path, hidden_size=None)
     assert read_shape(folder) is None
