@@ -19,7 +19,7 @@ marks, zero-width ones, tags), lone surrogates, line and paragraph separators.""
 class Surrogate(NamedTuple):
     """The first character of a text that UTF-8 cannot carry: its index, and its name (`U+D83D`)."""
 
-    index: int
+    start: int
     name: str
 
 
@@ -43,7 +43,7 @@ def require_unicode_text(text: str, where: str) -> str:
     if found is None:
         return text
     raise UsageError(
-        f"Expected Unicode text in {where}, but character {found.index} is the unpaired surrogate "
+        f"Expected Unicode text in {where}, but character {found.start} is the unpaired surrogate "
         f"{found.name}; remove it or decode the input again (errors='replace')."
     )
 

@@ -95,7 +95,7 @@ def refuse_surrogates(text: str) -> None:
     if (found := find_surrogate(text)) is not None:
         raise UsageError(
             f"Expected text that UTF-8 can hold, got an unpaired surrogate {found.name} at "
-            f"character {found.index}. Decode the input with errors='replace', or drop the character."
+            f"character {found.start}. Decode the input with errors='replace', or drop the character."
         )
 
 

@@ -78,7 +78,7 @@ def check(request: Request, body: JsonObject, cpu_limits: CpuEngineLimits | None
             raise RefusedRequestError(
                 Refusal.UNPAIRED_SURROGATE,
                 f"Expected text that UTF-8 can carry, got the unpaired surrogate {found.name} at "
-                f"character {found.index} of {path}: repair it where the text comes from.",
+                f"character {found.start} of {path}: repair it where the text comes from.",
             )
 
 
