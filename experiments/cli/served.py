@@ -76,7 +76,7 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     name = require_unicode_text(
         wanted[0] if wanted else engine.model_names[0], f"the model's name that {url} lists"
     )
-    folder = folder or on_disk(name)
+    folder = folder or _files_here(name)
     client = stack.enter_context(Client(engine.base_url, _key(key)))
     facts = read_server_facts(engine.base_url, name, _key(key))
     notes: tuple[str, ...] = ()
@@ -91,6 +91,14 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     if window is None:
         notes = (*notes, f"The longest context is unknown; {FALLBACK_WINDOW:,} tokens are assumed.")
     return Served(client, name, window or FALLBACK_WINDOW, template, engine.check, notes)
+
+
+def _files_here(name: str) -> ModelFolder | None:
+    """The files pulled under the served name, which may be anything: many servers give a path of theirs."""
+    try:
+        return on_disk(name)
+    except (UsageError, OSError):  # no name that the cache could hold
+        return None
 
 
 def _template(

@@ -47,6 +47,14 @@ def test_a_server_without_files_here_is_talked_to_without_prediction(persona: st
     assert "» Again" in done.stdout
 
 
+def test_a_server_that_names_its_model_by_a_path_is_talked_to_without_prediction(tmp_path: Path) -> None:
+    with running_stub("path-named") as stub:
+        done = chat("--url", stub.base_url, said="Hello\n", folder=tmp_path, cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Prediction is off: the files of ./models/foo are not on this disk" in done.stderr
+    assert "predicted off" in done.stdout
+
+
 def test_a_model_whose_name_is_no_text_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with running_stub("torn-name") as stub:
         done = chat("--url", stub.base_url, said="Hello\n", folder=tmp_path, cache=tmp_path)
