@@ -38,7 +38,7 @@ def seconds_to_answer(model: str, cache: Path) -> tuple[float, str]:
     ) as process:
         assert process.stdout is not None
         try:
-            facts = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            facts = json.loads(process.stdout.readline())
             question = {"role": "user", "content": "Write a Python function that adds two numbers."}
             with Client(facts["url"]) as client:
                 ask = ChatRequest(model=facts["model"], messages=(question,), max_tokens=24)

@@ -25,6 +25,8 @@ from serving.engine import (
     select_backend,
     start,
 )
+from serving.engine.plan import check_exposure
+from serving.errors import UsageError
 from serving.models import ModelChoice, ModelFolder, cache_root, choose, ensure
 from serving.progress import Progress, Silent
 
@@ -75,6 +77,7 @@ def plan_launch(
     """
     environ = os.environ if environ is None else environ
     progress = progress or Silent()
+    check_exposure(options.host, options.api_key)
     machine = inspect_machine()
     backend = select_backend(machine, options.backend)
     choice = choose(options.model, environ)
@@ -122,9 +125,15 @@ def default_log(name: str) -> Path:
 
 
 def free_port(host: str) -> int:
-    """A port nobody listens on at this moment."""
+    """A port nobody listens on at this moment; raises `UsageError` for a host that is none of this machine's."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
+        try:
+            probe.bind((host, 0))
+        except (OSError, ValueError) as error:  # ValueError: a name that DNS cannot spell
+            raise UsageError(
+                f"Expected a host of this machine, such as 127.0.0.1, got {host!r} ({error}): give one of its "
+                "own addresses."
+            ) from error
         port: int = probe.getsockname()[1]
     return port

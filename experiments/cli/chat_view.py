@@ -20,11 +20,12 @@ from experiments.agent.events import (
     ToolFinished,
     ToolStarted,
 )
-from experiments.cli.untrusted import untrusted, visible
+from experiments.cli.untrusted import untrusted
 from serving.assembler import ToolSpec
 from serving.call import MeasuredCall
 from serving.chat import ShownToken
 from serving.client import ReasoningDelta, StreamEvent, TextDelta, ToolCallFragment
+from serving.text import visible
 
 REASONING = "dim italic"
 TOOL_CALL = "cyan"

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -20,19 +19,28 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
+from experiments.cli.untrusted import plain
+from serving.text import is_hidden
+
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+OUT = Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
 """Results: what a pipe should get; a pipe has no width, so tables get room there."""
 
-ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+ERR = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 """Progress, notes and errors: what a person should see even when results are piped."""
 
 
-def print_json(value: JsonValue) -> None:
-    """One JSON document on standard output, nothing else."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+def print_json(value: JsonValue, *, indent: bool = True) -> None:
+    """One JSON document on standard output, nothing else; without `indent`, on one line.
+
+    Readable letters stay; what a terminal would obey, and what UTF-8 cannot carry, is written as JSON escapes.
+    """
+    text = json.dumps(value, indent=2 if indent else None, ensure_ascii=False)
+    # Hidden characters other than the line breaks stand inside strings only, where an escape means the same.
+    safe = "".join(json.dumps(char)[1:-1] if is_hidden(char) and char != "\n" else char for char in text)
+    sys.stdout.write(safe + "\n")
     sys.stdout.flush()  # the reader of a pipe may wait for it while this command goes on
 
 
@@ -61,7 +69,7 @@ class ConsoleProgress:
         self._close("done")
         self._stage, self._started = stage, time.monotonic()
         if not self._console.is_terminal:
-            self._console.print(f"· {escape(stage)} …")
+            self._console.print(f"· {plain(stage)} …")
             return
         count = (
             DownloadColumn() if unit == "bytes" else TextColumn("{task.completed:.0f} {task.fields[unit]}")
@@ -73,7 +81,7 @@ class ConsoleProgress:
             console=self._console,
             transient=True,
         )
-        self._task = self._bars.add_task(escape(stage), total=total, unit=unit)
+        self._task = self._bars.add_task(plain(stage), total=total, unit=unit)
         self._bars.start()
 
     def advance(self, amount: float) -> None:
@@ -81,7 +89,7 @@ class ConsoleProgress:
             self._bars.advance(self._task, amount)
 
     def note(self, text: str) -> None:
-        self._console.print(f"  [dim]{escape(text)}[/]")
+        self._console.print(f"  [dim]{plain(text)}[/]")
 
     def end(self) -> None:
         self._close("done")
@@ -93,5 +101,5 @@ class ConsoleProgress:
         if self._stage is not None:
             seconds = time.monotonic() - self._started
             mark = "[green]✓[/]" if verdict == "done" else "[red]✗[/]"
-            self._console.print(f"{mark} {escape(self._stage)} [dim]{seconds:.1f} s[/]")
+            self._console.print(f"{mark} {plain(self._stage)} [dim]{seconds:.1f} s[/]")
             self._stage = None

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
 from experiments.cli.serve import API_KEY_VARIABLE
+from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -70,13 +71,13 @@ def doctor_machine(*, as_json: bool) -> None:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for label, value in machine_rows(machine).items():
-        table.add_row(label, value)
+        table.add_row(label, plain(value))
     table.add_section()
     table.add_row("backend", f"[bold]{backend or 'none'}[/]")
-    table.add_row("why", reason)
+    table.add_row("why", plain(reason))
     for name, found in others.items():
         if str(name) != backend:
-            table.add_row(f"{name}", f"{'usable' if found.usable else 'not usable'}: {found.reason}")
+            table.add_row(str(name), plain(f"{'usable' if found.usable else 'not usable'}: {found.reason}"))
     OUT.print(table)
 
 
@@ -110,7 +111,7 @@ def doctor_server(url: str, *, reset: bool, as_json: bool) -> None:
         return
     table = Table("", "found", "how it is known", box=None, header_style="bold")
     for label, fact in server_facts(found):
-        table.add_row(label, shown(fact), f"[dim]{escape_markup(fact.how)}[/]")
+        table.add_row(label, shown(fact), f"[dim]{plain(fact.how)}[/]")
     OUT.print(table)
     if found.canary:
         calls = Table(
@@ -157,19 +158,12 @@ def shown(fact: Fact[object]) -> str:
         case False:
             return "[red]no[/]"
         case tuple() as models:
-            return ", ".join(escape_markup(model_words(model)) for model in models) or "none"
+            return ", ".join(plain(model_words(model)) for model in models) or "none"
         case value:
-            return escape_markup(f"{value:,}" if isinstance(value, int) else str(value))
+            return plain(f"{value:,}" if isinstance(value, int) else str(value))
 
 
 def model_words(model: object) -> str:
     """`name (32,768 tokens)`."""
     name, longest = getattr(model, "id", model), getattr(model, "max_model_len", None)
     return f"{name} ({longest:,} tokens)" if longest else str(name)
-
-
-def escape_markup(text: str) -> str:
-    """Text from a server must not be read as the console's markup."""
-    from rich.markup import escape
-
-    return escape(text)

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
     from serving.models import ModelListing
@@ -41,7 +42,8 @@ def list_models_command(as_json: AsJson = False) -> None:
         here = megabytes(listing.disk_bytes) if listing.folder else "–"
         fetched = megabytes(listing.download_bytes) if listing.download_bytes else "unknown"
         licence = listing.license or "unknown"
-        table.add_row(listing.name, listing.weights, fetched, here, licence, listing.origin)
+        cells = (listing.name, listing.weights, fetched, here, licence, listing.origin)
+        table.add_row(*map(plain, cells))
     OUT.print(table)
 
 
@@ -58,7 +60,7 @@ def pull(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(folder.model_dump(mode="json"))
         return
-    OUT.print(f"{folder.name} is ready in {folder.path}", markup=False)
+    OUT.print(plain(f"{folder.name} is ready in {folder.path}"))
     if folder.path.is_relative_to(cache_path()):
         show_listing(describe(folder.name))
 
@@ -103,7 +105,7 @@ def rm(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"name": name, "freed_bytes": freed})
         return
-    OUT.print(f"{name} removed, {megabytes(freed)} freed", markup=False)
+    OUT.print(plain(f"{name} removed, {megabytes(freed)} freed"))
 
 
 def show_listing(listing: ModelListing) -> None:
@@ -131,8 +133,8 @@ def show_listing(listing: ModelListing) -> None:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for label, value in rows.items():
-        table.add_row(label, value)
-    OUT.print(table, markup=False)
+        table.add_row(label, plain(value))
+    OUT.print(table)
 
 
 def megabytes(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
@@ -11,9 +12,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
     from serving.launch import LaunchOptions, LaunchPlan
@@ -110,13 +111,17 @@ def serve(
                         "model": plan.folder.name,
                         "pid": engine.pid,
                         "log": str(engine.log_path),
-                    }
+                    },
+                    indent=False,  # this command goes on: its reader takes a line, not the end of the pipe
                 )
             else:
                 OUT.print(
-                    f"[bold green]{plan.folder.name}[/] is served at [bold]{engine.base_url}/v1[/] – Ctrl-C ends it"
+                    f"[bold green]{plain(plan.folder.name)}[/] is served at [bold]{engine.base_url}/v1[/] – "
+                    "Ctrl-C ends it"
                 )
-                ERR.print(f"  [dim]try: ctxlab doctor {engine.base_url}   log: {engine.log_path}[/]")
+                ERR.print(
+                    f"  [dim]try: ctxlab doctor {engine.base_url}   log: {plain(str(engine.log_path))}[/]"
+                )
             while True:
                 engine.check()
                 time.sleep(0.5)
@@ -146,6 +151,8 @@ def launch_options(
         raise UsageError(f"--backend takes {', '.join(backends)}, not {backend!r}.")
     if dtype is not None and dtype not in set(Dtype):
         raise UsageError(f"--dtype takes {', '.join(Dtype)}, not {dtype!r}.")
+    if kv_cache_gib is not None and not math.isfinite(kv_cache_gib):
+        raise UsageError(f"--kv-cache-gib takes a number of GiB, such as 2, not {kv_cache_gib}.")
     key = os.environ.get(API_KEY_VARIABLE)
     return LaunchOptions(
         model=model,
@@ -170,11 +177,11 @@ def on_this_disk(model: str | None) -> bool:
         return True
     listing = describe(choice.name)
     size = (listing.download_bytes or 0) / 1e6
-    ERR.print(escape(choice.reason))
+    ERR.print(plain(choice.reason))
     ERR.print(
-        f"{escape(choice.name)} is not on this disk: `ctxlab serve` would first fetch {size:,.0f} MB "
-        f"from {escape(listing.origin)}. The engine's command depends on the files; "
-        f"run `ctxlab models pull {escape(choice.name)}` to see it."
+        f"{plain(choice.name)} is not on this disk: `ctxlab serve` would first fetch {size:,.0f} MB "
+        f"from {plain(listing.origin)}. The engine's command depends on the files; "
+        f"run `ctxlab models pull {plain(choice.name)}` to see it."
     )
     return False
 
@@ -199,7 +206,7 @@ def print_plan(plan: LaunchPlan, *, as_json: bool) -> None:
             }
         )
     else:
-        OUT.print(plan.command.printable(), markup=False)
+        OUT.print(untrusted(plan.command.printable()))
 
 
 @contextmanager

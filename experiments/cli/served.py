@@ -17,6 +17,7 @@ from serving.errors import UsageError
 from serving.launch import launch, plan_launch
 from serving.models import ModelFolder, ensure, on_disk
 from serving.probe import read_server_facts
+from serving.text import require_unicode_text
 
 FALLBACK_WINDOW = 4096
 """Assumed where neither the server nor the model's files tell the longest context."""
@@ -72,8 +73,10 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     wanted = [name for name in (model, folder.name if folder else None) if name in engine.model_names]
     if not engine.model_names:
         raise UsageError(f"Expected a served model at {url}, and it lists none: load one there.")
-    name = wanted[0] if wanted else engine.model_names[0]
-    folder = folder or on_disk(name)
+    name = require_unicode_text(
+        wanted[0] if wanted else engine.model_names[0], f"the model's name that {url} lists"
+    )
+    folder = folder or _files_here(name)
     client = stack.enter_context(Client(engine.base_url, _key(key)))
     facts = read_server_facts(engine.base_url, name, _key(key))
     notes: tuple[str, ...] = ()
@@ -88,6 +91,14 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     if window is None:
         notes = (*notes, f"The longest context is unknown; {FALLBACK_WINDOW:,} tokens are assumed.")
     return Served(client, name, window or FALLBACK_WINDOW, template, engine.check, notes)
+
+
+def _files_here(name: str) -> ModelFolder | None:
+    """The files pulled under the served name, which may be anything: many servers give a path of theirs."""
+    try:
+        return on_disk(name)
+    except (UsageError, OSError):  # no name that the cache could hold
+        return None
 
 
 def _template(

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from tokenizers import Tokenizer
 
 from serving.errors import UsageError
+from serving.text import find_surrogate
 
 _NAMED_SPECIAL_TOKENS = (
     "bos_token",
@@ -43,13 +44,13 @@ class ChatTokenizer:
     """A `tokenizer.json` as the server uses it for chat: no special tokens added around the text."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises: UsageError when the folder has no `tokenizer.json`."""
+        """Raises: UsageError when the folder has no `tokenizer.json`, or one that holds no tokenizer."""
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise UsageError(f"Expected a tokenizer.json in {folder}, found none. Pull the model again.")
         raw = path.read_bytes()
         self.sha256 = hashlib.sha256(raw).hexdigest()
-        self._tokenizer = Tokenizer.from_buffer(raw)
+        self._tokenizer = _parsed(raw, path)
         # A ByteLevel post-processor with trim_offsets moves a token's start past its leading space. Without
         # added special tokens a post-processor changes no id, so leave it out and keep true first bytes.
         self._tokenizer.post_processor = None
@@ -91,13 +92,11 @@ class ChatTokenizer:
 
 def refuse_surrogates(text: str) -> None:
     """Raises: UsageError naming the first unpaired surrogate in `text`."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
+    if (found := find_surrogate(text)) is not None:
         raise UsageError(
-            f"Expected text that UTF-8 can hold, got an unpaired surrogate U+{ord(text[error.start]):04X} at "
-            f"character {error.start}. Decode the input with errors='replace', or drop the character."
-        ) from error
+            f"Expected text that UTF-8 can hold, got an unpaired surrogate {found.name} at "
+            f"character {found.start}. Decode the input with errors='replace', or drop the character."
+        )
 
 
 def _token_text(value: JsonValue) -> str | None:
@@ -108,25 +107,48 @@ def _token_text(value: JsonValue) -> str | None:
 def _read_config(path: Path) -> dict[str, JsonValue]:
     if not path.is_file():
         return {}
-    config = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        config = json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"Expected a JSON object in {path}, got no JSON ({error}). Pull the model."
+        ) from error
     if not isinstance(config, dict):
         raise UsageError(f"Expected a JSON object in {path}, got {type(config).__name__}. Pull the model.")
     return config
+
+
+def _parsed(raw: bytes, path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_buffer(raw)
+    except Exception as error:  # the Rust library raises nothing narrower
+        raise UsageError(
+            f"Expected a tokenizer in {path}, got another file ({error}). Pull the model."
+        ) from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"Expected text in UTF-8 in {path}, got other bytes ({error}). Pull the model."
+        ) from error
 
 
 def load_template(folder: Path, config: dict[str, JsonValue], *, with_tools: bool) -> str:
     """The folder's template: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json`.
 
     A model with several named templates gives `tool_use` when there are tools, else `default`
-    (transformers' `get_chat_template`). Raises: UsageError when there is none.
+    (transformers' `get_chat_template`). Raises: UsageError when there is none, or no text in its file.
     """
     named: dict[str, str] = {}
     extra = folder / "additional_chat_templates"
     for path in sorted(extra.glob("*.jinja")) if extra.is_dir() else ():
-        named[path.stem] = path.read_text(encoding="utf-8")
+        named[path.stem] = _read_text(path)
     single = folder / "chat_template.jinja"
     if single.is_file():
-        named["default"] = single.read_text(encoding="utf-8")
+        named["default"] = _read_text(single)
     if not named:
         named = _templates_in(config.get("chat_template"))
     chosen = named.get("tool_use") if with_tools else None

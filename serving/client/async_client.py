@@ -15,7 +15,7 @@ from serving.client.requests import ChatRequest, CompletionRequest, JsonObject, 
 from serving.client.stream import AsyncExchangeStream, CallFailedError
 from serving.client.turnstile import Turnstile
 from serving.client.wire import StampedTransport
-from serving.errors import UsageError
+from serving.text import server_root
 
 if TYPE_CHECKING:
     import openai
@@ -125,12 +125,7 @@ class AsyncClient:
 
 def api_root(base_url: str) -> str:
     """The URL that the API's paths follow: `base_url`, with `/v1` added where it is missing."""
-    url = base_url.rstrip("/")
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(
-            f"Expected a URL such as http://127.0.0.1:8000, got {base_url!r}: write the scheme too."
-        )
-    return url if url.endswith("/v1") else f"{url}/v1"
+    return f"{server_root(base_url)}/v1"
 
 
 def _openai_client(

@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from serving.client.requests import JsonObject, Request
 from serving.errors import UsageError
+from serving.text import find_surrogate
 
 _SALT_LIMIT = 128
 _SALT_FORBIDDEN = re.compile(r"[@/\\\0]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Refusal(StrEnum):
@@ -74,11 +74,11 @@ def check(request: Request, body: JsonObject, cpu_limits: CpuEngineLimits | None
             Refusal.EMPTY_PROMPT, "Expected a prompt of at least 1 token, got 0: give the token ids."
         )
     for path, text in _strings(body, ""):
-        if found := _SURROGATE.search(text):
+        if (found := find_surrogate(text)) is not None:
             raise RefusedRequestError(
                 Refusal.UNPAIRED_SURROGATE,
-                f"Expected text that UTF-8 can carry, got the unpaired surrogate U+{ord(found[0]):04X} at "
-                f"character {found.start()} of {path}: repair it where the text comes from.",
+                f"Expected text that UTF-8 can carry, got the unpaired surrogate {found.name} at "
+                f"character {found.start} of {path}: repair it where the text comes from.",
             )
 
 

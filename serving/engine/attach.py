@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from types import TracebackType
 from typing import Self
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import SecretStr
 
-from serving.errors import LabError, UsageError
+from serving.errors import LabError
+from serving.text import server_root
 
 
 class AttachedEngine:
@@ -42,12 +42,7 @@ class AttachedEngine:
 
 def attach(url: str, *, api_key: SecretStr | None = None, timeout_s: float = 10.0) -> AttachedEngine:
     """Use the server at `url` (with or without `/v1`); LabError when it lists no models as OpenAI does."""
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise UsageError(
-            f"A server's URL begins with http:// or https:// and names a host, and {url!r} came."
-        )
-    base_url = url.rstrip("/").removesuffix("/v1")
+    base_url = server_root(url)
     return AttachedEngine(base_url, _list_models(base_url, api_key, timeout_s), api_key)
 
 

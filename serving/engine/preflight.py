@@ -6,7 +6,7 @@ import json
 import socket
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from serving.engine.backends import BACKENDS
 from serving.engine.backends.cpu import DEFAULT_KV_CACHE_BYTES
@@ -32,13 +32,13 @@ class ModelShape(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    vocab_size: int
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab_size: PositiveInt
     tie_word_embeddings: bool
     stored_dtype: Dtype
     """The number format of the weight files."""
@@ -122,21 +122,29 @@ def check_folder(config: EngineConfig) -> None:
 
 def read_shape(folder: Path) -> ModelShape | None:
     """The sizes in `config.json`, or None where it describes no dense decoder of this form."""
-    facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    heads = facts.get("num_attention_heads")
-    if not isinstance(heads, int) or not isinstance(facts.get("hidden_size"), int):
+    try:
+        facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None  # the engine says what it makes of it
+    if not isinstance(facts, dict):
+        return None
+    heads, hidden = facts.get("num_attention_heads"), facts.get("hidden_size")
+    if not isinstance(heads, int) or not isinstance(hidden, int) or heads < 1:
         return None
     stored = str(facts.get("dtype") or facts.get("torch_dtype") or "float32")
     known = {
         "num_key_value_heads": heads,
-        "head_dim": facts["hidden_size"] // heads,
+        "head_dim": hidden // heads,
         "tie_word_embeddings": False,
         **{name: value for name, value in facts.items() if value is not None},
         "stored_dtype": stored if stored in set(Dtype) - {Dtype.AUTO} else Dtype.FLOAT32,
     }
     if not {"intermediate_size", "num_hidden_layers", "vocab_size"} <= known.keys():
         return None
-    return ModelShape.model_validate(known)
+    try:
+        return ModelShape.model_validate(known)
+    except ValidationError:
+        return None
 
 
 def memory_need(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> MemoryNeed:
@@ -193,8 +201,9 @@ def check_port(host: str, port: int) -> None:
         )  # a port in TIME_WAIT is free for a server
         try:
             probe.bind((host, port))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a name that DNS cannot spell
+            why = error.strerror if isinstance(error, OSError) else error
             raise LabError(
-                f"Port {port} on {host} cannot be used ({error.strerror}): end the program that listens "
+                f"Port {port} on {host} cannot be used ({why}): end the program that listens "
                 "there, or choose another port."
             ) from error

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from serving.errors import LabError
+from serving.errors import LabError, UsageError
 
 CONFIG_LAYOUT = "4.51.0"
 """`transformers_version` of the `config.json` files written here: the release whose keys they use
 (`torch_dtype`, `rope_theta`). Without it transformers takes the tokenizer beside it for a broken Mistral one
 and warns."""
 
+_REPAIR = "repair the file, or pull the model again"
 _READ_BYTES = 1 << 22
 _DISK_RESERVE_BYTES = 256 << 20
 
@@ -88,11 +89,25 @@ def write_json(path: Path, value: Mapping[str, JsonValue]) -> None:
 
 
 def read_json_object(path: Path) -> dict[str, JsonValue]:
-    """Read a JSON object; raises `LabError` naming the file when it is missing or is something else."""
+    """Read a JSON object; raises `UsageError` naming the file when it is missing or is something else."""
     try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise LabError(f"Expected a JSON object in {path}, but it cannot be read: {error}.") from error
+        value = json.loads(read_utf8(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"Expected a JSON object in {path}, but it is no JSON ({error}): {_REPAIR}."
+        ) from error
     if not isinstance(value, dict):
-        raise LabError(f"Expected a JSON object in {path}, but it holds a {type(value).__name__}.")
+        raise UsageError(
+            f"Expected a JSON object in {path}, but it holds a {type(value).__name__}: {_REPAIR}."
+        )
     return value
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a model's file; raises `UsageError` naming the file when it is missing or no UTF-8."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"Expected a text file in UTF-8 at {path}, but it cannot be read ({error}): {_REPAIR}."
+        ) from error

@@ -69,11 +69,11 @@ def read_record(path: Path) -> ModelFolder | None:
     """Read the record of the folder at `path`, or `None` when it has none; raises `LabError` on a bad one."""
     file = path / RECORD_NAME
     try:
-        text = file.read_text("utf-8")
+        raw = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return ModelFolder.model_validate({**json.loads(text), "path": path})
+        return ModelFolder.model_validate({**json.loads(raw.decode("utf-8")), "path": path})
     except (ValueError, TypeError, ValidationError) as error:
         raise LabError(
             f"Expected a ctxlab model record in {file}, but it cannot be read ({_first_line(error)}); "

@@ -7,8 +7,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.errors import LabError, UsageError
-from serving.models.files import folder_bytes, read_json_object, weights_digest, write_json
+from serving.errors import UsageError
+from serving.models.files import folder_bytes, read_json_object, read_utf8, weights_digest, write_json
 from serving.models.folder import ModelFolder, ModelSource, Weights, read_record
 
 
@@ -54,12 +54,12 @@ def describe_local(path: Path, root: Path) -> ModelFolder:
 
 
 def read_facts(folder: Path) -> FolderFacts:
-    """Read `config.json` and the chat template; raises `LabError` when a basic fact is missing."""
+    """Read `config.json` and the chat template; raises `UsageError` when a basic fact is missing."""
     config = read_json_object(folder / "config.json")
     architectures = config.get("architectures")
     positions = config.get("max_position_embeddings")
     if not (isinstance(architectures, list) and architectures and isinstance(positions, int)):
-        raise LabError(
+        raise UsageError(
             f"Expected 'architectures' and 'max_position_embeddings' in {folder / 'config.json'}, but one is "
             f"missing; the lab serves decoder-only text models."
         )
@@ -85,7 +85,7 @@ def tool_parser_for(template: str) -> str | None:
 def _chat_template(folder: Path) -> str:
     file = folder / "chat_template.jinja"
     if file.is_file():
-        return file.read_text("utf-8")
+        return read_utf8(file)
     settings = folder / "tokenizer_config.json"
     inside = read_json_object(settings).get("chat_template") if settings.is_file() else None
     return inside if isinstance(inside, str) else ""

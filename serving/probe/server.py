@@ -13,6 +13,7 @@ from serving.client.metrics import CacheConfig, read_cache_config
 from serving.errors import LabError
 from serving.probe.canary import no_canary, prove_cache_reporting
 from serving.probe.capabilities import Fact, ServedModel, ServerCapabilities
+from serving.text import find_surrogate
 
 
 def probe_server(
@@ -38,14 +39,15 @@ def probe_server(
         metrics = asker.ask("GET", "/metrics")
         cache = read_cache_config(metrics.text) if metrics.status == 200 else CacheConfig()
         version = asker.ask("GET", "/version")
-        model = models.value[0] if models.value else None
+        # A name with half a character in it cannot be sent back, so such a model cannot be asked anything.
+        model = next((found for found in models.value or () if find_surrogate(found.id) is None), None)
         question: dict[str, JsonValue] = {"messages": [{"role": "user", "content": "ping"}]}
         if model is not None:
             question["model"] = model.id
         render = asker.ask("POST", "/v1/chat/completions/render", question | {"return_token_offsets": True})
         tokenize = asker.ask("POST", "/tokenize", question)
         reset_found = _reset(asker, reset)
-    canary = no_canary("no model is listed")
+    canary = no_canary("no model is listed under a name that UTF-8 can carry")
     if model is not None:
         with Client(base_url, api_key, idle_timeout_s=timeout_s) as client:
             canary = prove_cache_reporting(client, model, cache.block_size)

@@ -137,6 +137,33 @@ class Garbler(Bare):
         return Reply(200, "<html>welcome</html>")
 
 
+class Named(VllmLike):
+    """Serves its model under the given name, as `vllm serve ./models/foo` does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def answer(self, method: str, path: str, body: dict) -> Reply | Script:
+        if (method, path) == ("GET", "/v1/models"):
+            return Reply(200, {"data": [{"id": self._name, "owned_by": "vllm", "max_model_len": 4096}]})
+        return super().answer(method, path, body)
+
+
+class Escaper(VllmLike):
+    """Says what a terminal would obey: an escape sequence, a C1 control, markup."""
+
+    def answer(self, method: str, path: str, body: dict) -> Reply | Script:
+        match method, path:
+            case "GET", "/v1/models":
+                return Reply(200, {"data": [{"id": "x\u202e", "owned_by": "\x1b]0;owned\x07"}]})
+            case "GET", "/version":
+                return Reply(200, {"version": "0\x9b2J[red]"})
+            case "GET", "/metrics":
+                return Reply(404, {"detail": "Not Found"})
+        return super().answer(method, path, body)
+
+
 PERSONAS: Mapping[str, Callable[[], Persona]] = {
     "vllm": VllmLike,
     "bare": Bare,
@@ -145,4 +172,7 @@ PERSONAS: Mapping[str, Callable[[], Persona]] = {
     "wrong-block": lambda: VllmLike(block=16, reported_block=24),
     "garbler": Garbler,
     "endless": Endless,
+    "escaper": Escaper,
+    "path-named": lambda: Named("./models/foo"),
+    "torn-name": lambda: Named("torn\ud800"),
 }

@@ -31,7 +31,7 @@ class CpuBackend:
             return Availability(
                 usable=False,
                 reason="no CPU build of vLLM is installed beside the lab; install it with "
-                "`pip install 'ctxlab[cpu]'`",
+                "`ENGINE=cpu make setup`",
             )
         found = f"{build.distribution} {build.version} on {len(machine.cores)} cores of {machine.cpu_name}"
         return Availability(usable=True, reason=found)

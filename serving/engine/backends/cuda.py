@@ -25,7 +25,7 @@ class CudaBackend:
             return Availability(
                 usable=False,
                 reason=f"{device} is here, but no CUDA build of vLLM is installed beside the lab; install it "
-                "with `pip install 'ctxlab[cuda]'`",
+                "with `ENGINE=cuda make setup`",
             )
         return Availability(usable=True, reason=f"{build.distribution} {build.version} on {device}")
 

@@ -47,6 +47,22 @@ def test_a_server_without_files_here_is_talked_to_without_prediction(persona: st
     assert "» Again" in done.stdout
 
 
+def test_a_server_that_names_its_model_by_a_path_is_talked_to_without_prediction(tmp_path: Path) -> None:
+    with running_stub("path-named") as stub:
+        done = chat("--url", stub.base_url, said="Hello\n", folder=tmp_path, cache=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Prediction is off: the files of ./models/foo are not on this disk" in done.stderr
+    assert "predicted off" in done.stdout
+
+
+def test_a_model_whose_name_is_no_text_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with running_stub("torn-name") as stub:
+        done = chat("--url", stub.base_url, said="Hello\n", folder=tmp_path, cache=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: Expected Unicode text in the model's name")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_failed_answer_of_a_pipe_fails_the_command(tmp_path: Path) -> None:
     with running_stub("garbler") as stub:
         done = chat("--url", stub.base_url, said="Hello\n", folder=tmp_path, cache=tmp_path)
@@ -60,6 +76,7 @@ def test_a_failed_answer_of_a_pipe_fails_the_command(tmp_path: Path) -> None:
     [
         (("--root", "/no/such/folder"), "existing folder"),
         (("--url", "ftp://x"), "http://"),
+        (("--url", "http://[::1"), "http://[::1"),
         (("--url", "http://127.0.0.1:9"), "127.0.0.1:9"),
         (("--save", "/no/such/folder/x.jsonl"), "--save"),
     ],

@@ -107,7 +107,7 @@ def test_what_models_and_tools_say_cannot_reach_the_terminal() -> None:
         ToolFinished(call, ToolOutcome("\x1b]8;;http://evil\x07[/] ", ok=False)),
     )
     assert not set(text) & {"\x1b", "\x07", "\r"}
-    assert "␛[31mred␍" in text
+    assert "\\u001b[31mred\\u000d" in text
     assert "[/]" in text
 
 

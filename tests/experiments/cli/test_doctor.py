@@ -5,6 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from experiments.cli.doctor import doctor_machine
+from tests.serving.engine.machines import PLAIN_CPU
 from tests.support.stub import running_stub
 
 
@@ -53,3 +57,32 @@ def test_this_machine_is_described_with_a_reason_for_every_backend() -> None:
     table = doctor()
     for label in ("processor", "memory", "backend", "why"):
         assert row(table, label).strip() != label
+
+
+def test_nothing_that_a_server_says_reaches_the_terminal_as_a_command() -> None:
+    with running_stub("escaper") as stub:
+        table = doctor(stub.base_url)
+        found = doctor(stub.base_url, "--json")
+    for text in (table, found):
+        assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
+    assert "\\u001b]0;owned\\u0007" in row(table, "engine")
+    assert "\\u009b2J[red]" in row(table, "version")
+    assert json.loads(found)["version"]["value"] == "0\x9b2J[red]"
+
+
+def test_a_remedy_is_shown_whole(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = PLAIN_CPU.model_copy(update={"engines": (), "cpu_name": "[cpu] \x1b[2J"})
+    monkeypatch.setattr("serving.engine.inspect_machine", lambda: machine)
+    doctor_machine(as_json=False)
+    table = capsys.readouterr().out
+    assert "ENGINE=cpu make setup" in table
+    assert "[cpu] \\u001b[2J" in row(table, "processor")
+
+
+def test_a_model_whose_name_is_no_text_is_shown_and_asked_nothing() -> None:
+    with running_stub("torn-name") as stub:
+        table = doctor(stub.base_url)
+        found = json.loads(doctor(stub.base_url, "--json"))
+    assert "torn\\ud800" in row(table, "models")
+    assert found["cached_tokens"]["value"] is None
+    assert "UTF-8" in found["cached_tokens"]["how"]

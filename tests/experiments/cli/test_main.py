@@ -58,6 +58,8 @@ def test_help_imports_no_heavy_library(command: list[str]) -> None:
         (["serve", "--dry-run", "--dtype", "int3"], "int3"),
         (["doctor", "http://127.0.0.1:9"], "127.0.0.1:9"),
         (["doctor", "ftp://127.0.0.1"], "ftp"),
+        (["doctor", "http://[::1"], "http://[::1"),
+        (["serve", "--dry-run", "--kv-cache-gib", "inf"], "--kv-cache-gib"),
     ],
 )
 def test_a_wrong_request_gets_one_sentence_and_no_traceback(

@@ -59,6 +59,29 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         ChatTokenizer(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"{}", b"", b"\xff", b"[]"])
+def test_a_tokenizer_file_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"Expected a tokenizer in .*tokenizer\.json"):
+        ChatTokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[]"])
+def test_a_tokenizers_configuration_that_is_none_is_named(
+    tmp_path: Path, tiny_folders: dict[str, Path], content: bytes
+) -> None:
+    (tmp_path / "tokenizer.json").write_bytes((tiny_folders["qwen3"] / "tokenizer.json").read_bytes())
+    (tmp_path / "tokenizer_config.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"tokenizer_config\.json"):
+        ChatTokenizer(tmp_path)
+
+
+def test_a_template_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(UsageError, match=r"chat_template\.jinja"):
+        load_template(tmp_path, {}, with_tools=False)
+
+
 def test_only_unpaired_surrogates_are_refused() -> None:
     refuse_surrogates("😀")
     with pytest.raises(UsageError, match=r"U\+DC00 at character 1"):

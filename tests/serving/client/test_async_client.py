@@ -271,3 +271,5 @@ def test_a_base_url_may_name_the_root_or_the_api(given_url, root):
 def test_a_url_without_a_scheme_is_refused():
     with pytest.raises(UsageError, match="scheme"):
         api_root("localhost:8000")
+    with pytest.raises(UsageError, match="scheme"):
+        api_root("http://[::1")

@@ -76,11 +76,52 @@ def test_a_key_is_in_the_environment_and_nowhere_to_be_seen() -> None:
     assert f"{API_KEY_VARIABLE}='****'" in command.printable()
 
 
-@pytest.mark.parametrize("flag", ["--api-key", "--api-key=sk-x", "--hf-token"])
-def test_a_secret_on_the_command_line_is_refused(flag: str) -> None:
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--api-key",
+        "--api-key=sk-x",
+        "--api_key=sk-x",
+        "--API-KEY=sk-x",
+        "--api-k=sk-x",
+        "--hf-token",
+        "--hf_t",
+    ],
+)
+def test_a_secret_on_the_command_line_is_refused_in_every_spelling(flag: str) -> None:
     config = EngineConfig(model=MODEL, backend=BackendName.CPU, extra_flags=(flag,))
-    with pytest.raises(UsageError, match="secret on the command line"):
+    with pytest.raises(UsageError, match="secret on the command line") as caught:
         plan_command(config, PLAIN_CPU)
+    assert "sk-x" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "owned"),
+    [
+        ("--host=0.0.0.0", "--host"),
+        ("--host", "--host"),
+        ("--ho=0.0.0.0", "--host"),
+        ("--port=1", "--port"),
+        ("--model=/other", "--model"),
+        ("--model.x=1", "--model"),
+        ("--served_model_name=x", "--served-model-name"),
+        ("--served-model=x", "--served-model-name"),
+        ("--config=flags.yaml", "--config"),
+    ],
+)
+def test_what_the_plan_decides_cannot_be_overruled_by_a_flag(flag: str, owned: str) -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, extra_flags=("--max-num-seqs", "4", flag))
+    with pytest.raises(UsageError, match=f"{owned} "):
+        plan_command(config, PLAIN_CPU)
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--model-impl=vllm", "--hf-overrides={}", "--api-server-count=1", "--max_num_seqs=4", "-O0", "host"],
+)
+def test_other_flags_reach_the_engine_as_they_are(flag: str) -> None:
+    config = EngineConfig(model=MODEL, backend=BackendName.CPU, extra_flags=(flag,))
+    assert plan_command(config, PLAIN_CPU).argv[-1] == flag
 
 
 def test_another_host_needs_a_key() -> None:

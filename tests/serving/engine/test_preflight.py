@@ -76,10 +76,40 @@ def test_a_taken_port_is_named() -> None:
     check_port("127.0.0.1", port)
 
 
+@pytest.mark.parametrize("host", ["nosuch.invalid", "a..b"])
+def test_a_host_that_is_no_address_is_named(host: str) -> None:
+    with pytest.raises(LabError, match=f"on {host} cannot be used"):
+        check_port(host, 8000)
+
+
 def test_a_configuration_of_another_form_is_left_to_the_engine(tmp_path: Path) -> None:
     folder = write_config(tmp_path, hidden_size=None)
     assert read_shape(folder) is None
     preflight(config_for(folder), PLAIN_CPU)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_attention_heads": 0},
+        {"num_key_value_heads": 0},
+        {"intermediate_size": "x"},
+        {"hidden_size": -1},
+        {"vocab_size": [1]},
+        {"tie_word_embeddings": "perhaps"},
+    ],
+    ids=str,
+)
+def test_odd_sizes_are_left_to_the_engine(tmp_path: Path, odd: dict[str, object]) -> None:
+    folder = write_config(tmp_path, **odd)
+    assert read_shape(folder) is None
+    preflight(config_for(folder), PLAIN_CPU)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "null", "\udcff", "[" * 100_000])
+def test_a_configuration_that_is_no_object_has_no_shape(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert read_shape(tmp_path) is None
 
 
 def test_absent_sizes_take_the_meaning_they_have_in_transformers(tmp_path: Path) -> None:

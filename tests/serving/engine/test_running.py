@@ -136,8 +136,9 @@ def test_a_key_reaches_the_engine_and_not_the_log(stage: FakeStage) -> None:
 def test_attaching_to_nothing_and_to_nonsense_is_refused(stage: FakeStage) -> None:
     with pytest.raises(LabError, match="No server answers"):
         attach(f"http://127.0.0.1:{stage.port}")
-    with pytest.raises(UsageError, match="begins with http"):
-        attach("127.0.0.1:8000")
+    for url in ("127.0.0.1:8000", "http://[::1"):
+        with pytest.raises(UsageError, match="write the scheme"):
+            attach(url)
 
 
 def test_the_instance_name_follows_the_name_users_know() -> None:

@@ -64,9 +64,10 @@ def test_a_model_is_described_by_name(tmp_path: Path) -> None:
         describe("b/m", cache=tmp_path)
 
 
-def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b'{"name": "a/m"', b"\xff", b"[1]"])
+def test_a_damaged_record_is_named(tmp_path: Path, content: bytes) -> None:
     path = put(tmp_path, "a/m").path
-    (path / "ctxlab.json").write_text('{"name": "a/m"')
+    (path / "ctxlab.json").write_bytes(content)
     with pytest.raises(LabError, match=r"record in .*ctxlab\.json, but it cannot be read"):
         read_record(path)
 
