@@ -12,6 +12,7 @@ import typer
 
 from experiments.cli import chat, demo, doctor, models, run, serve
 from experiments.cli.console import ERR
+from experiments.cli.untrusted import plain
 from serving.errors import LabError
 
 app = typer.Typer(
@@ -61,25 +62,19 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except LabError as error:
-        ERR.print(f"[bold red]error:[/] {_plain(str(error))}")
+        ERR.print(f"[bold red]error:[/] {plain(str(error))}")
         sys.exit(error.exit_code)
     except OSError as error:
         if error.errno == errno.EPIPE:
             sys.exit(1)  # the reader of our output is gone, and with it whoever would read a sentence
         place = f" {error.filename}" if error.filename else ""
         ERR.print(
-            f"[bold red]error:[/] The system refused{_plain(place)}: {_plain(error.strerror or str(error))}."
+            f"[bold red]error:[/] The system refused{plain(place)}: {plain(error.strerror or str(error))}."
         )
         sys.exit(1)
     except KeyboardInterrupt:
         ERR.print("interrupted")
         sys.exit(130)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.serve import ending_politely
+from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
 if TYPE_CHECKING:
@@ -167,10 +168,10 @@ def show_plan(study: Study[ServedModel], size: str, arms: tuple[str, ...]) -> No
     from experiments.framework.study import size_named
 
     identity, diff = identify(study, size_named(study.sizes, size), RunOptions(arms=arms))
-    OUT.print(escape(study.question))
+    OUT.print(plain(study.question))
     OUT.print(f"{identity.trials} trials of {len(identity.arms)} arms, in seeded random order:")
     for arm in identity.arms:
-        OUT.print(f"  [bold]{arm.name}[/]: {escape(arm.why)}")
+        OUT.print(f"  [bold]{arm.name}[/]: {plain(arm.why)}")
     OUT.print(escape(diff.to_text()))
     OUT.print(f"Sizes: {', '.join(known.name for known in study.sizes)}.")
 
@@ -201,11 +202,11 @@ def show_result(study: Study[ServedModel], folder: Path, page: Path) -> None:
             shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
         for row in table.rows:
             shown.add_row(
-                *(escape(_cell(column, cell)) for column, cell in zip(table.columns, row, strict=True))
+                *(plain(_cell(column, cell)) for column, cell in zip(table.columns, row, strict=True))
             )
         OUT.print(shown)
         OUT.print()
-    OUT.print(f"[bold]{escape(analysis.conclusion)}[/]")
+    OUT.print(f"[bold]{plain(analysis.conclusion)}[/]")
     OUT.print(f"report: {page}", markup=False)
 
 
