@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
 from experiments.prefix_cache import PrefixCacheStudy
 
@@ -22,12 +23,14 @@ def test_there_are_committed_runs() -> None:
 def test_every_call_of_a_committed_run_was_predicted_exactly(folder: Path) -> None:
     assert read_violations(folder) == ()
     records = list(read_records(folder))
+    manifests = {manifest.manifest_id for manifest in read_manifests(folder)}
     assert len([record for record in records if record.scored]) == read_run(folder).identity.trials
     for record in records:
         for call, exchange in zip(record.calls, record.exchanges, strict=True):
             assert call.cached_tokens == call.predicted_tokens
             assert exchange.prompt_token_ids is not None
             assert len(exchange.prompt_token_ids) == call.prompt_tokens
+            assert exchange.manifest_id in manifests
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
@@ -35,7 +38,7 @@ def test_the_readme_quotes_the_conclusion_that_the_records_give(folder: Path) ->
     model = str(read_run(folder).identity.base["engine.model"])
     records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
     said = PrefixCacheStudy(model).analyse(records).conclusion
-    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    readme = re.sub(r"[\s>]+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert said in readme
     assert folder.relative_to(ROOT).as_posix() in readme
 
