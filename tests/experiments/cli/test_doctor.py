@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from experiments.cli.doctor import doctor_machine
+from tests.conftest import LiveServer
 from tests.serving.engine.machines import PLAIN_CPU
 from tests.support.stub import running_stub
 
@@ -86,3 +87,21 @@ def test_a_model_whose_name_is_no_text_is_shown_and_asked_nothing() -> None:
     assert "torn\\ud800" in row(table, "models")
     assert found["cached_tokens"]["value"] is None
     assert "UTF-8" in found["cached_tokens"]["how"]
+
+
+@pytest.mark.live
+def test_a_really_served_model_is_known_in_every_fact(live_server: LiveServer) -> None:
+    found = json.loads(doctor(live_server.base_url, "--json"))
+    assert found["engine"]["value"] == "vllm"
+    assert found["block_size"]["value"] == live_server.block_size
+    for fact in (
+        "cached_tokens",
+        "cached_tokens_exact",
+        "cache_salt",
+        "token_ids",
+        "render",
+        "render_offsets",
+    ):
+        assert found[fact]["value"] is True, found[fact]["how"]
+    facts = [fact for fact in found.values() if isinstance(fact, dict)]
+    assert all(fact["value"] is not None for fact in facts)
