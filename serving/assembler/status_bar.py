@@ -9,20 +9,22 @@ and only within those may raw history go (`may_drop_history`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from serving.assembler.break_even import BarMode
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import Kind
-from serving.assembler.messages import ToolCall, part_id
+from serving.assembler.messages import ToolCall, item_of, part_id
 from serving.assembler.payloads import StatusBar, ToolResult, ToolStep
 from serving.assembler.quoting import quoted, quoted_short
 from serving.assembler.record import Instant, Record
-from serving.assembler.working_directory import ShellTool, working_directory
+from serving.assembler.status_state import BarState, ErrorFacts
+from serving.assembler.timestamps import moment_text
+from serving.assembler.working_directory import working_directory
 
 
 class Technique(StrEnum):
@@ -54,23 +56,6 @@ class Question(StrEnum):
     NEXT_ACTIONS = "next_actions"
 
 
-class TodoStatus(StrEnum):
-    """Where one piece of work stands."""
-
-    PENDING = "pending"
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-
-
-class TodoItem(Record):
-    """One piece of work; the text may be a model's, the id and the status are the application's."""
-
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,40}$")]
-    text: str = Field(min_length=1)
-    status: TodoStatus = TodoStatus.PENDING
-
-
 class ErrorLevel(IntEnum):
     """How much of a failure is shown; each level adds to the one before."""
 
@@ -82,51 +67,6 @@ class ErrorLevel(IntEnum):
     """What the tool was called with."""
     NEXT_ACTIONS = 4
     """What the application allows next."""
-
-
-class ErrorFacts(Record):
-    """What code knows of one failed call, beside its message in the log."""
-
-    call_id: str = Field(min_length=1)
-    error_class: str = Field(min_length=1)
-    next_actions: tuple[str, ...] = ()
-
-
-class SystemState(Record):
-    """The machine that the tools act on; a field that is not known is None and shown as unknown."""
-
-    cwd: str | None = None
-    """Where the shell was opened; moved by the `cd`s of the log when `shell_tool` is given."""
-    home: str | None = None
-    os: str | None = None
-    shell: str | None = None
-    python: str | None = None
-    shell_tool: ShellTool | None = None
-
-
-class BarState(Record):
-    """What the log does not hold; kept by code, handed in whole for every bar."""
-
-    now: Instant | None = None
-    times: dict[str, Instant] = Field(default_factory=dict)
-    """When a turn was said or a result returned: by item id, or by `part_id(item id, call id)`."""
-    call_limits: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    """By tool name, for the whole run."""
-    todo: tuple[TodoItem, ...] = ()
-    errors: tuple[ErrorFacts, ...] = ()
-    system: SystemState = SystemState()
-
-    def _problem(self) -> str | None:
-        for name, ids in (
-            ("TODO item", [item.id for item in self.todo]),
-            ("call in 'errors'", [error.call_id for error in self.errors]),
-        ):
-            if twice := [value for value, count in Counter(ids).items() if count > 1]:
-                return f"every {name} has its own id, but {twice[0]} comes twice"
-        running = [item.id for item in self.todo if item.status is TodoStatus.IN_PROGRESS]
-        if len(running) > 1:
-            return f"at most one TODO item is in progress, but {', '.join(running)} are"
-        return None
 
 
 class BarPolicy(Record):
@@ -235,6 +175,8 @@ def may_drop_history(declared: frozenset[Question], bar: Bar) -> DropVerdict:
 
 
 _UNKNOWN: Final = "unknown"
+_NAME_CHARACTERS: Final = 64
+_PATH_CHARACTERS: Final = 400
 
 
 def _system(history: Sequence[ContextItem], state: BarState) -> _Section:
@@ -245,7 +187,7 @@ def _system(history: Sequence[ContextItem], state: BarState) -> _Section:
     environment = {"os": system.os, "shell": system.shell, "python": system.python}
     known = {
         Question.CURRENT_TIME: state.now is not None,
-        Question.WORKING_DIRECTORY: cwd is not None,
+        Question.WORKING_DIRECTORY: cwd is not None and len(cwd) <= _PATH_CHARACTERS,
         Question.ENVIRONMENT: None not in environment.values(),
     }
     return _Section(
@@ -254,7 +196,7 @@ def _system(history: Sequence[ContextItem], state: BarState) -> _Section:
             f"cwd: {_known(cwd)}",
             *(f"{name}: {_known(value)}" for name, value in environment.items()),
         ),
-        answers=frozenset(question for question, answered in known.items() if answered),
+        answers=_answered(known),
     )
 
 
@@ -272,7 +214,7 @@ def _timestamps(history: Sequence[ContextItem], state: BarState) -> _Section:
             answers.add(question)
             continue
         # A result may be timed alone or with its whole step.
-        moment = state.times.get(owners[0], state.times.get(owners[0].partition("#")[0]))
+        moment = state.times.get(owners[0], state.times.get(item_of(owners[0])))
         lines.append(f"{name}: {_moment(moment)}")
         if moment is not None:
             answers.add(question)
@@ -283,17 +225,19 @@ def _counters(history: Sequence[ContextItem], state: BarState) -> _Section:
     steps = (item.payload for item in history if isinstance(item.payload, ToolStep))
     made = Counter(call.name for step in steps for call in step.calls)
     names = sorted(made.keys() | state.call_limits.keys())
-    answers = {Question.CALLS_MADE}
-    if all(name in state.call_limits for name in names):
-        answers.add(Question.CALLS_LEFT)
+    whole = all(len(name) <= _NAME_CHARACTERS for name in names)
+    known = {
+        Question.CALLS_MADE: whole,
+        Question.CALLS_LEFT: whole and all(name in state.call_limits for name in names),
+    }
     lines = [_counter(name, made[name], state.call_limits.get(name)) for name in names]
-    return _Section(lines=tuple(lines) or ("calls: none",), answers=frozenset(answers))
+    return _Section(lines=tuple(lines) or ("calls: none",), answers=_answered(known))
 
 
 def _counter(name: str, made: int, limit: int | None) -> str:
     if limit is None:
-        return f"calls of {quoted_short(name, 64)}: {made}"
-    return f"calls of {quoted_short(name, 64)}: {made}/{limit}{'' if made < limit else ' (none left)'}"
+        return f"calls of {quoted_short(name, _NAME_CHARACTERS)}: {made}"
+    return f"calls of {quoted_short(name, _NAME_CHARACTERS)}: {made}/{limit}{'' if made < limit else ' (none left)'}"
 
 
 def _todo(state: BarState) -> _Section:
@@ -311,7 +255,10 @@ def _errors(history: Sequence[ContextItem], state: BarState, policy: BarPolicy) 
     lines = [_error(call, result, facts.get(call.id), policy) for call, result in shown]
     if hidden := len(failed) - len(shown):
         lines.insert(0, f"earlier failures: {hidden}")
-    level, whole = policy.error_level, not hidden
+    level = policy.error_level
+    whole = not hidden and all(
+        len(name) <= _NAME_CHARACTERS for call, _ in shown for name in (call.name, call.id)
+    )
     known = {
         Question.FAILED_CALLS: whole,
         Question.FAILURE_MESSAGES: whole
@@ -326,13 +273,14 @@ def _errors(history: Sequence[ContextItem], state: BarState, policy: BarPolicy) 
     }
     return _Section(
         lines=tuple(lines) or ("errors: none",),
-        answers=frozenset(question for question, answered in known.items() if answered),
+        answers=_answered(known),
     )
 
 
 def _error(call: ToolCall, result: ToolResult, facts: ErrorFacts | None, policy: BarPolicy) -> str:
     error_class = _UNKNOWN if facts is None else quoted(facts.error_class)
-    parts = [f"error in {quoted_short(call.name, 64)} ({quoted_short(call.id, 64)}): {error_class}"]
+    name, call_id = (quoted_short(text, _NAME_CHARACTERS) for text in (call.name, call.id))
+    parts = [f"error in {name} ({call_id}): {error_class}"]
     if policy.error_level >= ErrorLevel.MESSAGE:
         parts.append(f"message {quoted_short(result.content, policy.characters)}")
     if policy.error_level >= ErrorLevel.ARGUMENTS:
@@ -357,9 +305,13 @@ def _results(history: Sequence[ContextItem]) -> list[tuple[str, ToolCall, ToolRe
     return found
 
 
+def _answered(known: Mapping[Question, bool]) -> frozenset[Question]:
+    return frozenset(question for question, answered in known.items() if answered)
+
+
 def _known(value: str | None) -> str:
-    return _UNKNOWN if value is None else quoted_short(value, 400)
+    return _UNKNOWN if value is None else quoted_short(value, _PATH_CHARACTERS)
 
 
 def _moment(moment: Instant | None) -> str:
-    return _UNKNOWN if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return _UNKNOWN if moment is None else moment_text(moment)
