@@ -19,6 +19,7 @@ from pydantic import Field
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import Kind
 from serving.assembler.messages import part_id
+from serving.assembler.observations import returned
 from serving.assembler.payloads import ToolResult, ToolStep
 from serving.assembler.quoting import quoted_short
 from serving.assembler.record import Record, digest
@@ -180,7 +181,7 @@ def apply_masking(history: Sequence[ContextItem], plan: MaskingPlan) -> tuple[Co
     another content than the plan was made for.
     """
     masks = {mask.owner: mask for mask in plan.masks}
-    present = {one.owner for one in _observations(history, len)}
+    present = {one.owner for one in returned(history)}
     if missing := [owner for owner in masks if owner not in present]:
         raise UsageError(f"The plan masks {missing[0]}, which is not in this history; plan again for it.")
     return tuple(_masked_item(item, masks) for item in history)
@@ -265,23 +266,17 @@ def _by_content(observations: Iterable[_Observation]) -> list[list[_Observation]
 
 
 def _observations(history: Sequence[ContextItem], count: CountTokens) -> list[_Observation]:
-    found = []
-    for item in history:
-        if isinstance(item.payload, ToolStep):
-            results = {result.call_id: result for result in item.payload.results}
-            found.extend(
-                _Observation(
-                    owner=part_id(item.id, call.id),
-                    item_id=item.id,
-                    tool=call.name,
-                    result=results[call.id],
-                    tokens=count(results[call.id].content),
-                    sha256=digest(results[call.id].content),
-                )
-                for call in item.payload.calls
-                if call.id in results
-            )
-    return found
+    return [
+        _Observation(
+            owner=one.owner,
+            item_id=one.item_id,
+            tool=one.call.name,
+            result=one.result,
+            tokens=count(one.result.content),
+            sha256=digest(one.result.content),
+        )
+        for one in returned(history)
+    ]
 
 
 def _replacement(one: _Observation) -> str:

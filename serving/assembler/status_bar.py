@@ -18,7 +18,8 @@ from pydantic import Field
 from serving.assembler.break_even import BarMode
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import Kind
-from serving.assembler.messages import ToolCall, item_of, part_id
+from serving.assembler.messages import ToolCall, item_of
+from serving.assembler.observations import returned
 from serving.assembler.payloads import StatusBar, ToolResult, ToolStep
 from serving.assembler.quoting import quoted, quoted_short
 from serving.assembler.record import Instant, Record
@@ -202,7 +203,7 @@ def _system(history: Sequence[ContextItem], state: BarState) -> _Section:
 
 def _timestamps(history: Sequence[ContextItem], state: BarState) -> _Section:
     users = [item.id for item in history if item.kind is Kind.USER_TURN]
-    results = [owner for owner, _, _ in _results(history)]
+    results = [one.owner for one in returned(history)]
     last = {
         Question.LAST_USER_TIME: ("last user message", users[-1:]),
         Question.LAST_RESULT_TIME: ("last tool result", results[-1:]),
@@ -250,7 +251,7 @@ def _todo(state: BarState) -> _Section:
 
 def _errors(history: Sequence[ContextItem], state: BarState, policy: BarPolicy) -> _Section:
     facts = {error.call_id: error for error in state.errors}
-    failed = [(call, result) for _, call, result in _results(history) if result.failed]
+    failed = [(one.call, one.result) for one in returned(history) if one.result.failed]
     shown = failed[-policy.errors_shown :]
     lines = [_error(call, result, facts.get(call.id), policy) for call, result in shown]
     if hidden := len(failed) - len(shown):
@@ -289,20 +290,6 @@ def _error(call: ToolCall, result: ToolResult, facts: ErrorFacts | None, policy:
         actions = _UNKNOWN if facts is None else ", ".join(map(quoted, facts.next_actions)) or "none"
         parts.append(f"next actions {actions}")
     return "; ".join(parts)
-
-
-def _results(history: Sequence[ContextItem]) -> list[tuple[str, ToolCall, ToolResult]]:
-    """Span owner, call and result of everything that returned, in call order."""
-    found = []
-    for item in history:
-        if isinstance(item.payload, ToolStep):
-            results = {result.call_id: result for result in item.payload.results}
-            found.extend(
-                (part_id(item.id, call.id), call, results[call.id])
-                for call in item.payload.calls
-                if call.id in results
-            )
-    return found
 
 
 def _answered(known: Mapping[Question, bool]) -> frozenset[Question]:
