@@ -129,7 +129,9 @@ def test_one_copy_of_every_failure_stays_while_the_run_goes_on() -> None:
     # A masked copy proves nothing.
     masked = apply_masking(history, plan)
     assert contents(masked)["turn-001#a"] == "[masked]"
-    assert plan_masking(masked, limits, words, frozen=plan.frozen).masks == ()
+    again = plan_masking(masked, limits, words, frozen=plan.frozen)
+    assert again.masks == ()
+    assert [kept.owner for kept in again.kept] == ["turn-002#b", "turn-005#now"]
 
 
 def test_a_text_that_is_not_shorter_replaces_nothing() -> None:

@@ -130,7 +130,7 @@ def test_what_is_cut_or_unknown_is_said_and_no_longer_answered() -> None:
     assert bar.answers == (Question.FAILED_CALLS, Question.FAILURE_ARGUMENTS)
     fewer = build_bar(history_items(turns), BarState(), only(Technique.ERRORS, errors_shown=2))
     assert fewer.text.splitlines()[0] == "earlier failures: 3"
-    assert len(fewer.text.splitlines()) == 3
+    assert ['"c3"' in fewer.text, '"c4"' in fewer.text, len(fewer.text.splitlines())] == [True, True, 3]
     assert fewer.answers == ()
     bare = build_bar(THREE_CALLS, BarState(), BarPolicy())
     assert "cwd: unknown" in bare.text
