@@ -8,12 +8,33 @@ Pure and deterministic: no clock, no network, no model call, no randomness.
 from __future__ import annotations
 
 from serving.assembler.assemble import assemble
+from serving.assembler.break_even import (
+    Advice,
+    BarMode,
+    BreakEven,
+    BreakEvenInputs,
+    Choice,
+    PromptCost,
+    StatusRun,
+    advise,
+    cheaper_by_simulation,
+    simulate_status,
+)
 from serving.assembler.counter import FixedCounter
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
 from serving.assembler.faults import Fault, Invariant
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
 from serving.assembler.kinds import Kind, Layer, Region, Trust
 from serving.assembler.manifest import ContextManifest, DropReason
+from serving.assembler.masking import (
+    KeepReason,
+    Mask,
+    MaskingLimits,
+    MaskingPlan,
+    MaskReason,
+    apply_masking,
+    plan_masking,
+)
 from serving.assembler.messages import FRAMING, item_of, leaves, part_id
 from serving.assembler.packet import HandOff, HandOffReason, Message, Packet, PacketSpan, ToolCall, ToolSpec
 from serving.assembler.payloads import (
@@ -56,15 +77,39 @@ from serving.assembler.request import (
     RunLimits,
     TaskState,
 )
+from serving.assembler.status_bar import (
+    Bar,
+    BarPolicy,
+    DropRefusal,
+    DropVerdict,
+    ErrorLevel,
+    Placement,
+    Question,
+    Technique,
+    build_bar,
+    may_drop_history,
+    place_bar,
+)
+from serving.assembler.status_state import BarState, ErrorFacts, SystemState, TodoItem, TodoStatus
+from serving.assembler.timestamps import stamped
 from serving.assembler.trajectory import Trajectory, history_items, tool_items, turns_from_messages
 from serving.assembler.utility import Terms, UtilityWeights
+from serving.assembler.working_directory import ShellTool, working_directory
 
 __all__ = [
     "FRAMING",
+    "Advice",
     "AssemblyRequest",
     "AssistantTurn",
     "Authority",
+    "Bar",
+    "BarMode",
+    "BarPolicy",
+    "BarState",
+    "BreakEven",
+    "BreakEvenInputs",
     "Carrier",
+    "Choice",
     "Classification",
     "CoarseReason",
     "Condition",
@@ -76,6 +121,10 @@ __all__ = [
     "DraftMessage",
     "DraftTool",
     "DropReason",
+    "DropRefusal",
+    "DropVerdict",
+    "ErrorFacts",
+    "ErrorLevel",
     "Evidence",
     "Example",
     "Fault",
@@ -84,9 +133,14 @@ __all__ = [
     "HandOffReason",
     "Instruction",
     "Invariant",
+    "KeepReason",
     "Kind",
     "Layer",
     "LocalSpan",
+    "Mask",
+    "MaskReason",
+    "MaskingLimits",
+    "MaskingPlan",
     "Memory",
     "Message",
     "MissingReason",
@@ -98,6 +152,9 @@ __all__ = [
     "PackerName",
     "Packet",
     "PacketSpan",
+    "Placement",
+    "PromptCost",
+    "Question",
     "ReasoningEcho",
     "Region",
     "Rendered",
@@ -107,14 +164,20 @@ __all__ = [
     "Retrieval",
     "RunLimits",
     "Scope",
+    "ShellTool",
     "SkillBody",
     "SkillEntry",
     "StatusBar",
+    "StatusRun",
     "SuffixPosition",
+    "SystemState",
     "TaskState",
     "TaskStateText",
+    "Technique",
     "Terms",
     "TextPart",
+    "TodoItem",
+    "TodoStatus",
     "TokenSpan",
     "ToolCall",
     "ToolContract",
@@ -127,11 +190,21 @@ __all__ = [
     "Turn",
     "UserTurn",
     "UtilityWeights",
+    "advise",
+    "apply_masking",
     "assemble",
+    "build_bar",
+    "cheaper_by_simulation",
     "history_items",
     "item_of",
     "leaves",
+    "may_drop_history",
     "part_id",
+    "place_bar",
+    "plan_masking",
+    "simulate_status",
+    "stamped",
     "tool_items",
     "turns_from_messages",
+    "working_directory",
 ]
