@@ -72,7 +72,7 @@ def chat(
     tools = FileTools(root)
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
-        stack.enter_context(_ending_on_sigterm())
+        stack.enter_context(_minding_signals())
         saving = stack.enter_context(open_for_saving(save)) if save is not None else None
         progress = stack.enter_context(ConsoleProgress())
         if url is not None:
@@ -185,14 +185,19 @@ def _callers(
 
 
 @contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM leaves every `with` and ends the program; Ctrl-C only stops an answer."""
+def _minding_signals() -> Iterator[None]:
+    """Inside, SIGTERM leaves every `with` and ends the program; Ctrl-C only stops an answer.
+
+    SIGINT is set too: a program that a script started in the background inherits it as ignored.
+    """
 
     def leave(number: int, _frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    wanted = {signal.SIGTERM: leave, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
