@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+# A run started in the background inherits SIGINT as ignored, and every process that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LIVE_MODEL = "qwen3-nano-shape"
 """Four layers and random weights: starts fast, and caches and renders as the real model does."""
