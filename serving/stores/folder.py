@@ -48,17 +48,18 @@ class WriteOnceFolder:
     def publish(self, area: str, name: str, data: bytes) -> bool:
         """Put `data` under `name` unless the name is taken; True when this call placed it.
 
-        In both cases the name survives a power cut once this returns.
+        In both cases the name survives a power cut once this returns. `LabError` when the disk is full or
+        does not take the file for another reason; nothing is left of it then.
         """
-        with self._area(_INCOMING) as incoming, self._area(area) as folder, _staged(incoming, data) as staged:
+        with self._area(_INCOMING) as incoming, self._area(area) as folder:
             try:
-                os.link(staged, name, src_dir_fd=incoming, dst_dir_fd=folder, follow_symlinks=False)
-                placed = True
-            except FileExistsError:
-                placed = False
-            # Also for the loser: the winner may not have come this far when it was killed.
-            os.fsync(folder)
-        return placed
+                with _staged(incoming, data) as staged:
+                    return _placed(staged, incoming, name, folder)
+            except OSError as error:
+                raise LabError(
+                    f"Expected to keep {len(data)} bytes in {self.root}, but the file cannot be written "
+                    f"({error.strerror}); make room or use another folder."
+                ) from error
 
     def read(self, area: str, name: str) -> bytes | None:
         """The bytes under `name`; None when nothing lies there."""
@@ -69,9 +70,10 @@ class WriteOnceFolder:
                 return None
             except OSError as error:
                 raise self._foreign(area, name) from error
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise self._foreign(area, name)
             with os.fdopen(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise self._foreign(area, name)
                 return file.read()
 
     @contextlib.contextmanager
@@ -96,6 +98,17 @@ class WriteOnceFolder:
             f"Expected {self.root.joinpath(*place)} to be this store's own, but it cannot be opened as such (a "
             "link, another kind of file, or no permission); remove what lies there or use another folder."
         )
+
+
+def _placed(staged: str, incoming: int, name: str, folder: int) -> bool:
+    try:
+        os.link(staged, name, src_dir_fd=incoming, dst_dir_fd=folder, follow_symlinks=False)
+        placed = True
+    except FileExistsError:
+        placed = False
+    # Also for the loser: the winner may not have come this far when it was killed.
+    os.fsync(folder)
+    return placed
 
 
 def _opened(stack: contextlib.ExitStack, path: str, parent: int | None) -> int:
@@ -131,9 +144,11 @@ def _sweep(incoming: int) -> None:
     for name in os.listdir(incoming):
         try:
             descriptor = os.open(name, _FILE, dir_fd=incoming)
-        except FileNotFoundError:
+        except OSError:  # gone meanwhile, or a link, which no writer makes: nothing of ours to remove
             continue
         try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                continue
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
