@@ -299,7 +299,9 @@ def test_a_deletion_takes_along_what_is_bound_to_it_in_that_tenant_only(store: M
         store.write(draft(deletion_binding="account-7"), who)
         store.write(draft(deletion_binding="account-71"), who)
     assert store.delete_bound("t1", "account-7") == 2
-    assert [len(store.list_own(context(actor, tenant))) for actor, tenant in (("u1", "t1"), ("u1", "t2"))] == [
+    assert [
+        len(store.list_own(context(actor, tenant))) for actor, tenant in (("u1", "t1"), ("u1", "t2"))
+    ] == [
         1,
         2,
     ]
@@ -317,6 +319,8 @@ def test_names_that_no_file_could_hold_are_refused(store: MemoryStore) -> None:
     with pytest.raises(UsageError, match="surrogate"):
         store.load(context("\ud800"))
     with pytest.raises(UsageError, match="surrogate"):
+        store.delete_bound("t1", "\ud800")
+    with pytest.raises(UsageError, match="unicode"):
         store.write(draft("\ud800"), context())
     with pytest.raises(UsageError):
         store.write(draft(), context(tenant=""))
