@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -25,8 +26,7 @@ class Database:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # SQLite would make the file readable for others, and what it holds is somebody's data.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _make_private(path)
         except OSError as error:
             raise LabError(
                 f"Expected a database at {path}, but it cannot be opened ({error.strerror}); name another file."
@@ -66,3 +66,20 @@ class Database:
                 f"Expected a usable database at {self.path}, but SQLite says: {error}; check the file and its "
                 "permissions, or name another one."
             ) from error
+
+
+def _make_private(path: Path) -> None:
+    """Make an empty file that only its owner reads, unless there is one; SQLite's own would be open to others.
+
+    The file is made under another name: a process that closes any descriptor of a database drops the locks of
+    all its threads on it (https://www.sqlite.org/howtocorrupt.html, section 2.2).
+    """
+    if path.exists():
+        return
+    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(descriptor)
+    try:
+        with contextlib.suppress(FileExistsError):  # another process was faster
+            os.link(made, path)
+    finally:
+        Path(made).unlink()

@@ -26,7 +26,8 @@ LONGEST_VALUE: Final = 2_000
 _APPLICATION_ID: Final = 0x63746531  # "cte1"
 _SCHEMA: Final = """
 CREATE TABLE events (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT, event_key TEXT UNIQUE, body TEXT NOT NULL, request_id TEXT
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, event_key TEXT UNIQUE,
+    body TEXT NOT NULL, shown TEXT NOT NULL, request_id TEXT
 ) STRICT
 """
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
@@ -93,6 +94,8 @@ class LoggedEvent(Record):
 
     sequence: int = Field(gt=0)
     event: HarnessEvent
+    text: str
+    """The words as they were when the event was pushed: a later version of this file does not change them."""
     request_id: str | None
     """None: still waiting."""
 
@@ -131,8 +134,8 @@ class EventQueue:
             ).fetchone()
             if standing is None:
                 added = connection.execute(
-                    "INSERT INTO events (event_key, body) VALUES (?, ?) RETURNING sequence",
-                    (key, event.model_dump_json()),
+                    "INSERT INTO events (event_key, body, shown) VALUES (?, ?, ?) RETURNING sequence",
+                    (key, event.model_dump_json(), event.text),
                 )
                 return int(added.fetchone()[0])
             sequence, body = standing
@@ -194,7 +197,7 @@ class EventQueue:
         return tuple(
             ContextItem(
                 id=f"event-{entry.sequence:06d}",
-                payload=Notification(text=entry.event.text, event=entry.event.kind.value),
+                payload=Notification(text=entry.text, event=entry.event.kind.value),
                 trust=Trust.UNTRUSTED if entry.event.outside else Trust.TRUSTED,
                 owner="harness",
                 source="event_queue",
@@ -223,8 +226,13 @@ def _known_id(request_id: str) -> str:
 
 def _read(connection: sqlite3.Connection, clause: str, *values: str) -> tuple[LoggedEvent, ...]:
     # `clause` is one of the literals above, never a value.
-    rows = connection.execute(f"SELECT sequence, body, request_id FROM events {clause}", values)  # noqa: S608
+    rows = connection.execute(f"SELECT sequence, body, shown, request_id FROM events {clause}", values)  # noqa: S608
     return tuple(
-        LoggedEvent(sequence=sequence, event=HarnessEvent.model_validate_json(body), request_id=request_id)
-        for sequence, body, request_id in rows
+        LoggedEvent(
+            sequence=sequence,
+            event=HarnessEvent.model_validate_json(body),
+            text=shown,
+            request_id=request_id,
+        )
+        for sequence, body, shown, request_id in rows
     )

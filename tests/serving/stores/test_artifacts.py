@@ -210,7 +210,7 @@ def test_a_new_store_does_not_disturb_a_writer_at_work(tmp_path: Path) -> None:
     with _staged(descriptor, b"data") as name:
         (tmp_path / "incoming" / "left-by-a-dead-writer").write_bytes(b"ha")
         ArtifactStore(tmp_path)
-        assert os.listdir(descriptor) == [name]
+        assert [path.name for path in (tmp_path / "incoming").iterdir()] == [name]
     os.close(descriptor)
 
 

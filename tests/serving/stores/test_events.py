@@ -287,21 +287,60 @@ def test_every_event_goes_out_exactly_once_over_kills_and_restarts(
     queue = EventQueue(path)
     for pause in (0.0, 0.0015, 0.003):
         kill_after_lines(AGENT, str(path), str(requests), lines=4, pause=pause)
-        # What a restarted caller does: finish the request that was built and not committed.
-        waiting = queue.drain("restarted")
-        built = {
-            int(name)
+        built = [
+            int(sequence)
             for file in requests.iterdir()
             if not file.suffix
-            for name in file.read_text().split(",")
-            if name
-        }
-        taken = {entry.sequence for entry in queue.log() if entry.request_id is not None}
-        # Committed events were in a request, always; at most one request was built and not committed.
-        assert taken <= built
-        assert len(built - taken) <= 1
-        assert set(waiting.sequences) == {entry.sequence for entry in queue.log()} - taken
-    assert len(queue.log()) >= 4
+            for sequence in file.read_text().split(",")
+            if sequence
+        ]
+        log = queue.log()
+        taken = {entry.sequence for entry in log if entry.request_id is not None}
+        assert len(taken) >= 4
+        # No event in two requests, none committed without one, at most one request still to be committed.
+        assert len(built) == len(set(built))
+        assert taken <= set(built)
+        assert len(set(built) - taken) <= 1
+        assert set(queue.drain("next").sequences) == {entry.sequence for entry in log} - taken
+
+
+STUCK_AGENT = """
+import sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+from serving.stores import EventKind, EventQueue, HarnessEvent
+queue = EventQueue(Path(sys.argv[1]))
+queue.push(HarnessEvent(kind=EventKind.JOB_FINISHED, at=datetime(2026, 10, 2, tzinfo=UTC)))
+drain = queue.drain("r1")
+if sys.argv[2] == "while committing":
+    with queue._database.transaction() as connection:
+        connection.execute("UPDATE events SET request_id = 'r1'")
+        print(drain.items[0].content_json, flush=True)
+        time.sleep(600)
+if sys.argv[2] == "after":
+    queue.commit(drain)
+print(drain.items[0].content_json, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "while committing", "after"])
+def test_a_kill_around_the_commit_gives_the_events_to_one_request(
+    path: Path, kill_after_lines: Callable[..., list[str]], moment: str
+) -> None:
+    (shown,) = kill_after_lines(STUCK_AGENT, str(path), moment, lines=1)
+    queue = EventQueue(path)
+    assert [item.content_json for item in queue.drain("r1").items] == [shown]
+    assert [item.content_json for item in queue.drain("r2").items] == ([] if moment == "after" else [shown])
+
+
+def test_what_was_pushed_keeps_its_words_when_the_code_changes_them(
+    queue: EventQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.push(changed("a"))
+    before = queue.drain("r1")
+    monkeypatch.setattr(HarnessEvent, "text", "Other words.")
+    assert queue.drain("r1") == before
 
 
 PUSHER = """

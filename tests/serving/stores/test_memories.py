@@ -338,8 +338,10 @@ def test_a_file_of_another_kind_is_not_opened(path: Path, tmp_path: Path) -> Non
     (tmp_path / "text").write_text("no database at all, " * 100)
     with pytest.raises(LabError, match="Expected a usable database"):
         opened(tmp_path / "text")
-    with pytest.raises(LabError, match="cannot be opened"):
+    with pytest.raises(LabError, match="Expected a usable database"):
         opened(tmp_path)
+    with pytest.raises(LabError, match="cannot be opened"):
+        opened(tmp_path / "text" / "memories.sqlite")
 
 
 def test_the_file_is_readable_for_its_owner_only(path: Path, store: MemoryStore) -> None:
