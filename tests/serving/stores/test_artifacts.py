@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -318,3 +319,26 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch:
             store.put(b"rows", reference=RUN)
     assert store.resolve(RUN) is None
     assert list((tmp_path / "incoming").iterdir()) == []
+
+
+@pytest.mark.parametrize("winner", [True, False])
+def test_a_file_is_durable_before_it_has_its_name_and_the_name_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, winner: bool
+) -> None:
+    store = ArtifactStore(tmp_path)
+    store.put(b"other" if winner else b"rows")
+    steps: list[str] = []
+    sync, link = os.fsync, os.link
+
+    def recorded_sync(descriptor: int) -> None:
+        steps.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        sync(descriptor)
+
+    def recorded_link(*arguments: str, **more: int) -> None:
+        steps.append("name")
+        link(*arguments, **more)
+
+    monkeypatch.setattr(os, "fsync", recorded_sync)
+    monkeypatch.setattr(os, "link", recorded_link)
+    store.put(b"rows")
+    assert steps == ["file", "name", "folder"]
