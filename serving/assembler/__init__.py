@@ -7,10 +7,13 @@ Pure and deterministic: no clock, no network, no model call, no randomness.
 
 from __future__ import annotations
 
+from serving.assembler.ablation import AblateBy, Ablation, ablations
 from serving.assembler.assemble import assemble
 from serving.assembler.counter import FixedCounter
+from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
 from serving.assembler.faults import Fault, Invariant
+from serving.assembler.first_difference import FirstByte, FirstToken
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
 from serving.assembler.kinds import Kind, Layer, Region, Trust
 from serving.assembler.manifest import ContextManifest, DropReason
@@ -46,6 +49,7 @@ from serving.assembler.policy import (
     ToolOrder,
 )
 from serving.assembler.renderer import CoarseReason, Rendered, Renderer, RendererIdentity, TokenSpan
+from serving.assembler.replay import MissingSnapshot, Replay, ReplayReason, Snapshot, Verdict, replay
 from serving.assembler.request import (
     AssemblyRequest,
     Decision,
@@ -61,10 +65,14 @@ from serving.assembler.utility import Terms, UtilityWeights
 
 __all__ = [
     "FRAMING",
+    "AblateBy",
+    "Ablation",
+    "Aspect",
     "AssemblyRequest",
     "AssistantTurn",
     "Authority",
     "Carrier",
+    "Change",
     "Classification",
     "CoarseReason",
     "Condition",
@@ -79,6 +87,8 @@ __all__ = [
     "Evidence",
     "Example",
     "Fault",
+    "FirstByte",
+    "FirstToken",
     "FixedCounter",
     "HandOff",
     "HandOffReason",
@@ -87,9 +97,11 @@ __all__ = [
     "Kind",
     "Layer",
     "LocalSpan",
+    "ManifestDiff",
     "Memory",
     "Message",
     "MissingReason",
+    "MissingSnapshot",
     "MissingSource",
     "Note",
     "Notification",
@@ -103,12 +115,16 @@ __all__ = [
     "Rendered",
     "Renderer",
     "RendererIdentity",
+    "Replay",
+    "ReplayReason",
     "RequestContext",
     "Retrieval",
     "RunLimits",
     "Scope",
+    "Section",
     "SkillBody",
     "SkillEntry",
+    "Snapshot",
     "StatusBar",
     "SuffixPosition",
     "TaskState",
@@ -127,11 +143,15 @@ __all__ = [
     "Turn",
     "UserTurn",
     "UtilityWeights",
+    "Verdict",
+    "ablations",
     "assemble",
+    "diff",
     "history_items",
     "item_of",
     "leaves",
     "part_id",
+    "replay",
     "tool_items",
     "turns_from_messages",
 ]

@@ -6,7 +6,7 @@ than the two manifests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -211,7 +211,8 @@ def _section(facts: _Facts) -> Section:
 
 
 def _facts_by_id(manifest: ContextManifest) -> dict[str, _Facts]:
-    facts = {item.id: _facts(item) for item in (*manifest.selected, *manifest.dropped)}
+    items: list[SelectedItem | DroppedItem] = [*manifest.selected, *manifest.dropped]
+    facts = {item.id: _facts(item) for item in items}
     for tool in manifest.tools:
         facts.setdefault(tool.id, {Aspect.KIND: Kind.TOOL_CONTRACT.value}).update(
             {
@@ -250,30 +251,20 @@ def _facts(item: SelectedItem | DroppedItem) -> _Facts:
 
 def _other_changes(old: ContextManifest, new: ContextManifest) -> Iterator[Change]:
     before, after = _values(old), _values(new)
-    for section, subject in before.keys() | after.keys():
-        was, now = before.get((section, subject)), after.get((section, subject))
-        if was != now:
-            yield Change(section=section, subject=subject, aspect=Aspect.VALUE, before=was, after=now)
-    common = {item.id for item in old.selected} & {item.id for item in new.selected}
-    orders = (
-        (Section.LAYOUT, "selected", *([i.id for i in m.selected if i.id in common] for m in (old, new))),
-        (Section.LAYOUT, "tools", *(_common_tools(m, old, new) for m in (old, new))),
-        (Section.FAULTS, "faults", *([fault.name for fault in m.faults] for m in (old, new))),
-    )
-    for section, subject, was_order, now_order in orders:
-        if was_order != now_order and sorted(was_order) == sorted(now_order):
+    for place in before.keys() | after.keys():
+        old_value, new_value = before.get(place), after.get(place)
+        if old_value != new_value:
             yield Change(
-                section=section,
-                subject=subject,
-                aspect=Aspect.ORDER,
-                before=list(was_order),
-                after=list(now_order),
+                section=place[0], subject=place[1], aspect=Aspect.VALUE, before=old_value, after=new_value
             )
-
-
-def _common_tools(manifest: ContextManifest, old: ContextManifest, new: ContextManifest) -> list[str]:
-    common = {tool.id for tool in old.tools} & {tool.id for tool in new.tools}
-    return [tool.id for tool in manifest.tools if tool.id in common]
+    for section, subject, order_of in _ORDERS:
+        was, now = order_of(old), order_of(new)
+        both = set(was) & set(now)
+        was, now = ([name for name in order if name in both] for order in (was, now))
+        if was != now:
+            yield Change(
+                section=section, subject=subject, aspect=Aspect.ORDER, before=list(was), after=list(now)
+            )
 
 
 def _values(manifest: ContextManifest) -> dict[tuple[Section, str], JsonValue]:
@@ -313,6 +304,14 @@ _SECTION_OF_FIELD: Final[Mapping[str, Section]] = {
     "history": Section.OTHER_ITEMS,
     "open_calls": Section.OTHER_ITEMS,
 }
+
+
+_ORDERS: Final[tuple[tuple[Section, str, Callable[[ContextManifest], list[str]]], ...]] = (
+    (Section.LAYOUT, "selected", lambda manifest: [item.id for item in manifest.selected]),
+    (Section.LAYOUT, "tools", lambda manifest: [tool.id for tool in manifest.tools]),
+    (Section.FAULTS, "faults", lambda manifest: [fault.name for fault in manifest.faults]),
+)
+"""Lists whose order is a fact of its own: compared over what both sides have."""
 
 
 def _line(change: Change) -> str:

@@ -143,9 +143,12 @@ def _owner(spans: tuple[PacketSpan, ...], path: MessagePath, text: str | None, b
     # The byte may lie inside a character: that character is the one that differs.
     at = len(text.encode()[:byte].decode(errors="ignore"))
     for span in spans:
-        whole = path[: len(span.path)] == span.path
-        if whole and span.start <= at and (span.end is None or at < span.end) and at < max(1, len(text)):
+        covers = path[: len(span.path)] == span.path
+        if covers and span.start <= at < len(text) and (span.end is None or at < span.end):
             return item_of(span.item_id)
+    if path[2] == "role":
+        # No item writes a role; the message is that of the item that wrote its first text.
+        return next((item_of(span.item_id) for span in spans if span.path[:2] == path[:2]), None)
     return None
 
 
