@@ -13,7 +13,9 @@ from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
-    from experiments.cli.assembly_files import RendererNote, Saved
+    from pydantic import JsonValue
+
+    from experiments.cli.assembly_files import RendererNote
     from serving.assembler import ContextManifest, ContextPolicy, HandOff, Packet, Renderer
 
 policy_app = typer.Typer(
@@ -30,7 +32,10 @@ ModelFiles = Annotated[
     ),
 ]
 
-ESTIMATE_NOTE = "Tokens are an estimate, one for every four characters of an item and none for framing; --model counts them."
+ESTIMATE_NOTE = (
+    "Tokens are an estimate, one for every four characters of an item and none for framing: "
+    "--model counts with a real template."
+)
 
 
 def assemble(
@@ -167,7 +172,7 @@ def list_policies(as_json: AsJson = False) -> None:
 
     default = ContextPolicy().model_dump(mode="json")
     table = Table("name", "changes", "sha256", box=None, header_style="bold")
-    documents = []
+    documents: list[JsonValue] = []
     for name in policy_files():
         policy = read_policy(name)
         chosen = policy.model_dump(mode="json")
@@ -203,9 +208,17 @@ def _toml(policy: ContextPolicy) -> str:
     """Texts, one list and one table of numbers: JSON's spelling of these is TOML's."""
     choices = policy.model_dump(mode="json")
     tables = {name: value for name, value in choices.items() if isinstance(value, dict)}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in choices.items() if name not in tables]
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in choices.items()
+        if name not in tables
+    ]
     for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+        lines += [
+            "",
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -241,7 +254,7 @@ def _renderer_here(note: RendererNote | None) -> Renderer | None:
         return None
 
 
-def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, object]:
+def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonValue]:
     from serving.assembler import Packet
 
     ending = "packet" if isinstance(outcome, Packet) else "hand_off"
