@@ -112,7 +112,7 @@ def diff(
     if as_json:
         print_json({"equal": found.is_empty, **found.model_dump(mode="json")})
     else:
-        OUT.print(untrusted(found.to_text() + "\n"), soft_wrap=True)
+        OUT.print(untrusted(found.to_text()), soft_wrap=True)
     if exit_code and not found.is_empty:
         raise typer.Exit(1)
 
@@ -156,7 +156,7 @@ def replay(
         if found.detail:
             OUT.print(plain(f"  {found.detail}"), soft_wrap=True)
         if found.diff is not None and not found.diff.is_empty:
-            OUT.print(untrusted(found.diff.to_text() + "\n"), soft_wrap=True)
+            OUT.print(untrusted(found.diff.to_text()), soft_wrap=True)
     if found.verdict is not Verdict.EXACT:
         raise typer.Exit(1)
 
@@ -201,7 +201,7 @@ def show_policy(
     if as_json:
         print_json({**policy.model_dump(mode="json"), "sha256": policy.digest()})
         return
-    OUT.print(untrusted(_toml(policy)), soft_wrap=True)
+    OUT.print(untrusted(_toml(policy).rstrip()), soft_wrap=True)
 
 
 def _toml(policy: ContextPolicy) -> str:
@@ -276,7 +276,8 @@ def _show(outcome: Packet | HandOff) -> None:
         items.add_row(*map(plain, (item.layer.value, item.id, item.kind.value, str(item.tokens), why)))
     OUT.print(items)
     layers = ", ".join(f"{layer.value} {tokens}" for layer, tokens in manifest.tokens_by_layer.items())
-    OUT.print(plain(f"\nlayers: {layers or 'none'}, framing {manifest.budget.framing}"), soft_wrap=True)
+    OUT.print("")
+    OUT.print(plain(f"layers: {layers or 'none'}, framing {manifest.budget.framing}"), soft_wrap=True)
     OUT.print(_budget_line(manifest), soft_wrap=True)
     if manifest.dropped:
         out = Table("stayed out", "kind", "tokens", "why", box=None, header_style="bold")
