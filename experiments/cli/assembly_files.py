@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32_000_000
 """Of one file: a request far beyond any window is a mistake, and reading it would only take memory."""
 
+MOST_DIGITS: Final = 18
+"""Of a whole number; larger ones do not fit where sizes are multiplied."""
+
 REQUEST_FILE, POLICY_FILE, RENDERER_FILE = "request.json", "policy.json", "renderer.json"
 MANIFEST_FILE, PACKET_FILE, RENDERED_FILE = "manifest.json", "packet.json", "rendered.json"
 
@@ -105,7 +108,9 @@ def read_json(path: Path) -> JsonValue:
     """A JSON document; `UsageError` for what is not one, repeats a field, or is too large."""
     text = _text(path)
     try:
-        value: JsonValue = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_no_constant)
+        value: JsonValue = json.loads(
+            text, object_pairs_hook=_without_repeats, parse_constant=_no_constant, parse_int=_no_giant
+        )
         # A lone surrogate is legal JSON and can be neither hashed nor sent.
         json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -194,6 +199,8 @@ def _parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
         return kind.model_validate(value)
     except UsageError as error:
         where = _item_at_fault(value) if kind is AssemblyRequest else ""
+        if kind is not AssemblyRequest and not str(error).startswith(kind.__name__):
+            where = f"expected a {kind.__name__}, but "
         raise UsageError(f"{path}: {where}{error}") from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read.") from error
@@ -245,6 +252,12 @@ def _without_repeats(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the field '{twice}' comes twice in one object")
     return made
+
+
+def _no_giant(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits means nothing here")
+    return int(digits)
 
 
 def _no_constant(name: str) -> JsonValue:
