@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from serving.assembler.messages import Message, MessagePath, PacketSpan, ToolSpec, item_of
+from serving.assembler.messages import FRAMING, Message, MessagePath, PacketSpan, ToolSpec, item_of
 from serving.assembler.packet import Packet
 from serving.assembler.record import Record
 from serving.assembler.renderer import Rendered
@@ -15,7 +15,7 @@ from serving.assembler.renderer import Rendered
 class FirstByte(Record):
     """The first string that differs, tools before messages, and the first byte of it that does.
 
-    `byte` counts UTF-8. A side's item is None where that side has ended, or where no item wrote the place.
+    `byte` counts UTF-8. A side's item is None where that side has ended, and `framing` where no item wrote.
     """
 
     path: MessagePath
@@ -31,7 +31,7 @@ class FirstByte(Record):
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return (
             f"first byte that differs: {place.removeprefix('.')} byte {self.byte} "
-            f"({self.before_item or 'nothing'} → {self.after_item or 'nothing'})"
+            f"({self.before_item or 'end'} → {self.after_item or 'end'})"
         )
 
 
@@ -138,18 +138,17 @@ def _shared(was: bytes, now: bytes) -> int:
 
 
 def _owner(spans: tuple[PacketSpan, ...], path: MessagePath, text: str | None, byte: int) -> str | None:
-    if text is None:
+    if text is None or byte >= max(1, len(text.encode())):
         return None
     # The byte may lie inside a character: that character is the one that differs.
     at = len(text.encode()[:byte].decode(errors="ignore"))
     for span in spans:
         covers = path[: len(span.path)] == span.path
-        if covers and span.start <= at < len(text) and (span.end is None or at < span.end):
+        if covers and span.start <= at and (span.end is None or at < span.end):
             return item_of(span.item_id)
-    if path[2] == "role":
-        # No item writes a role; the message is that of the item that wrote its first text.
-        return next((item_of(span.item_id) for span in spans if span.path[:2] == path[:2]), None)
-    return None
+    # No item writes a role; the message is that of the item that wrote its first text.
+    below = (item_of(span.item_id) for span in spans if path[2] == "role" and span.path[:2] == path[:2])
+    return next(below, FRAMING)
 
 
 def _token_owner(rendered: Rendered, at: int) -> str | None:

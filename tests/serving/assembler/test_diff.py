@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from serving.assembler import (
     Aspect,
     AssemblyRequest,
+    Carrier,
     Change,
     ContextItem,
     ContextManifest,
@@ -196,6 +197,16 @@ def test_a_packet_that_goes_on_differs_where_the_other_ended() -> None:
     assert first is not None
     assert first.path == ("messages", len(BASE.messages), "role")
     assert (first.before_item, first.after_item) == (None, "x")
+
+
+def test_a_place_that_no_item_wrote_is_framing_and_an_ended_string_is_none() -> None:
+    apart = ContextPolicy(carrier=Carrier.USER)
+    first = diff(packet(FACT), packet(FACT, policy=apart)).first_byte
+    assert first is not None
+    assert first.path == ("messages", 0, "content")
+    assert first.byte == len("why?")
+    assert (first.before_item, first.after_item) == ("framing", None)
+    assert str(first) == "first byte that differs: messages[0].content byte 4 (framing → end)"
 
 
 def test_the_lines_of_a_diff_stand_under_their_sections() -> None:
