@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from experiments.cli.main import main
 from serving.assembler import ContextPolicy
@@ -157,6 +158,28 @@ def test_a_model_that_is_not_here_counts_as_missing_and_is_not_fetched(
     assert done.code == 1
     assert "missing: renderer" in done.out
     assert "no-such-model is not on this disk" in done.err
+
+
+def test_a_models_own_template_and_tokenizer_count_and_replay(ctxlab: Run, tmp_path: Path) -> None:
+    model, folder = tmp_path / "model", tmp_path / "kept"
+    model.mkdir()
+    alphabet = {letter: index for index, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(model / "tokenizer.json"))
+    (model / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    template = "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+    done = ctxlab("assemble", EXAMPLE, "--model", model, "--save", folder, "--json")
+    assert done.code == 0, done.err
+    shown = json.loads(done.out)
+    sent = "".join(f"<{m['role']}>{m['content']}" for m in shown["packet"]["messages"])
+    assert shown["estimate"] is False
+    assert shown["packet"]["manifest"]["budget"]["used"] == len(sent.encode())  # one token a byte
+    assert ctxlab("replay", folder).out == "exact\n"
+    estimate = json.loads(ctxlab("assemble", EXAMPLE, "--json").out)
+    assert estimate["manifest_id"] != shown["manifest_id"]
 
 
 def test_a_folder_in_use_is_not_written_into(ctxlab: Run, tmp_path: Path) -> None:

@@ -91,3 +91,21 @@ def test_every_ablated_example_still_assembles_without_what_was_removed() -> Non
         assert not selected & set(ablation.removed)
         removed_any |= bool(ablation.removed)
     assert removed_any
+
+
+def test_evidence_that_stands_in_the_history_is_required_there() -> None:
+    sent = ContextItem(id="sent", payload=Evidence(text="e"), scope=HERE)
+    whole = request()
+    whole = whole.model_copy(update={"history": (*whole.history, sent)})
+    by_name = {ablation.name: ablation for ablation in ablations(whole, AblateBy.KIND)}
+    assert by_name["evidence"].required_kept == ("must", "sent")
+    assert by_name["evidence"].request.history == whole.history
+
+
+def test_an_item_out_of_scope_stays_although_one_in_scope_has_its_id() -> None:
+    whole = request()
+    twin = ContextItem(id="new", payload=Evidence(text="t"), scope=Scope(tenant="t2"))
+    whole = whole.model_copy(update={"candidates": (*whole.candidates, twin)})
+    by_name = {ablation.name: ablation for ablation in ablations(whole, AblateBy.KIND)}
+    assert by_name["evidence"].removed == ("new",)
+    assert [item for item in by_name["evidence"].request.candidates if item.id == "new"] == [twin]

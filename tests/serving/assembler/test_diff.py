@@ -24,9 +24,11 @@ from serving.assembler import (
     ManifestDiff,
     Memory,
     Message,
+    MissingSource,
     Packet,
     PacketSpan,
     RequestContext,
+    Retrieval,
     Scope,
     Section,
     SuffixPosition,
@@ -207,6 +209,25 @@ def test_a_place_that_no_item_wrote_is_framing_and_an_ended_string_is_none() -> 
     assert first.byte == len("why?")
     assert (first.before_item, first.after_item) == ("framing", None)
     assert str(first) == "first byte that differs: messages[0].content byte 4 (framing → end)"
+
+
+def test_another_query_is_a_change_of_the_evidence_and_a_failed_source_one_of_what_is_missing() -> None:
+    gaps = [MissingSource(layer="knowledge", source=name, reason="failed") for name in ("wiki", "memory")]
+    asked = [
+        AssemblyRequest(
+            context=CONTEXT,
+            window=90,
+            max_output=9,
+            retrieval=Retrieval(query_sha256=query),
+            missing=tuple(missing),
+        )
+        for query, missing in (("q1", gaps), ("q2", gaps[:1]), ("q1", reversed(gaps)))
+    ]
+    one, two, turned = (assemble(request, ContextPolicy(), FixedCounter()).manifest for request in asked)
+    changed = diff(one, two)
+    assert found(changed, Section.EVIDENCE) == {("retrieval.query_sha256", Aspect.VALUE): ("q1", "q2")}
+    assert found(changed, Section.MISSING) == {("knowledge/memory", Aspect.VALUE): (["failed"], None)}
+    assert diff(one, turned).is_empty
 
 
 def test_the_lines_of_a_diff_stand_under_their_sections() -> None:

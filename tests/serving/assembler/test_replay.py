@@ -14,13 +14,16 @@ from serving.assembler import (
     Evidence,
     FixedCounter,
     Invariant,
+    Rendered,
     ReplayReason,
+    Scope,
     Snapshot,
     SuffixPosition,
     Verdict,
     assemble,
     replay,
 )
+from serving.errors import LabError
 
 EXAMPLE = Path(__file__).parents[2] / "fixtures" / "support_agent.json"
 REQUEST = AssemblyRequest.model_validate_json(EXAMPLE.read_text(encoding="utf-8"))
@@ -157,3 +160,22 @@ def test_a_stored_request_that_the_assembler_refuses_is_a_reason_and_not_an_erro
     assert found.reasons == (ReplayReason.REFUSED,)
     assert "comes twice" in found.detail
     assert found.replayed_manifest_id is None
+
+
+def test_an_item_that_the_reader_may_no_longer_see_counts_as_gone() -> None:
+    moved = tuple(
+        item.model_copy(update={"scope": Scope(tenant="acme-2")}) if item.id == "runbook-injected" else item
+        for item in REQUEST.candidates
+    )
+    found = again(request=REQUEST.model_copy(update={"candidates": moved}))
+    assert found.verdict is Verdict.PARTIAL
+    assert [gone.name for gone in found.missing] == ["runbook-injected"]
+
+
+def test_a_renderer_that_breaks_its_promise_is_an_error_and_no_verdict() -> None:
+    class Lying(FixedCounter):
+        def render(self, *packet: Any) -> Rendered:
+            return Rendered((1, 2, 3), "", ())
+
+    with pytest.raises(LabError, match="defect of the renderer"):
+        again(renderer=Lying())
