@@ -16,15 +16,20 @@ from serving.assembler import (
     ContextItem,
     ContextManifest,
     ContextPolicy,
+    Draft,
+    DraftMessage,
+    DraftTool,
     HandOff,
     Message,
     Packet,
     PacketSpan,
+    Region,
     Rendered,
     TokenSpan,
     ToolSpec,
 )
 from serving.assembler.record import Record
+from serving.assembler.report import packet_digest
 from serving.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,6 +141,11 @@ def read_saved(path: Path) -> Saved:
         )
     manifest = _parsed(ContextManifest, read_json(path / MANIFEST_FILE), path / MANIFEST_FILE)
     packet = _optional(PacketText, path / PACKET_FILE)
+    if packet is not None and _sha256(packet) != manifest.packet_sha256:
+        raise UsageError(
+            f"{path / PACKET_FILE} is not the packet that {MANIFEST_FILE} describes: their hashes differ. "
+            "One of them was edited; restore it, or remove the packet."
+        )
     ids = _optional(RenderedIds, path / RENDERED_FILE)
     return Saved(
         manifest,
@@ -204,6 +214,11 @@ def _parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
         raise UsageError(f"{path}: {where}{error}") from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read.") from error
+
+
+def _sha256(packet: PacketText) -> str:
+    messages = tuple(DraftMessage(message, (), Region.TRAJECTORY) for message in packet.messages)
+    return packet_digest(Draft(messages, tuple(DraftTool(tool, "") for tool in packet.tools)))
 
 
 def _item_at_fault(request: dict[str, JsonValue]) -> str:

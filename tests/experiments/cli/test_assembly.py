@@ -327,6 +327,17 @@ def test_a_torn_file_of_a_saved_folder_is_named(ctxlab: Run, tmp_path: Path) -> 
     one_sentence(ctxlab("replay", folder), "packet.json is not JSON")
 
 
+def test_an_edited_packet_is_not_taken_for_the_one_that_was_sent(ctxlab: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    ctxlab("assemble", EXAMPLE, "--save", folder)
+    path = folder / "packet.json"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("five sentences", "six sentences"), encoding="utf-8"
+    )
+    one_sentence(ctxlab("replay", folder), "their hashes differ")
+    one_sentence(ctxlab("diff", folder, folder), "their hashes differ")
+
+
 def one_sentence(done: Done, words: str) -> None:
     assert done.code == 2
     assert done.out == ""
