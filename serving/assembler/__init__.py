@@ -7,6 +7,7 @@ Pure and deterministic: no clock, no network, no model call, no randomness.
 
 from __future__ import annotations
 
+from serving.assembler.ablation import AblateBy, Ablation, ablations
 from serving.assembler.assemble import assemble
 from serving.assembler.break_even import (
     Advice,
@@ -21,8 +22,10 @@ from serving.assembler.break_even import (
     simulate_status,
 )
 from serving.assembler.counter import FixedCounter
+from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
 from serving.assembler.faults import Fault, Invariant
+from serving.assembler.first_difference import FirstByte, FirstToken
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
 from serving.assembler.kinds import Kind, Layer, Region, Trust
 from serving.assembler.manifest import ContextManifest, DropReason
@@ -67,6 +70,7 @@ from serving.assembler.policy import (
     ToolOrder,
 )
 from serving.assembler.renderer import CoarseReason, Rendered, Renderer, RendererIdentity, TokenSpan
+from serving.assembler.replay import MissingSnapshot, Replay, ReplayReason, Snapshot, Verdict, replay
 from serving.assembler.request import (
     AssemblyRequest,
     Decision,
@@ -98,7 +102,10 @@ from serving.assembler.working_directory import ShellTool, working_directory
 
 __all__ = [
     "FRAMING",
+    "AblateBy",
+    "Ablation",
     "Advice",
+    "Aspect",
     "AssemblyRequest",
     "AssistantTurn",
     "Authority",
@@ -109,6 +116,7 @@ __all__ = [
     "BreakEven",
     "BreakEvenInputs",
     "Carrier",
+    "Change",
     "Choice",
     "Classification",
     "CoarseReason",
@@ -128,6 +136,8 @@ __all__ = [
     "Evidence",
     "Example",
     "Fault",
+    "FirstByte",
+    "FirstToken",
     "FixedCounter",
     "HandOff",
     "HandOffReason",
@@ -137,6 +147,7 @@ __all__ = [
     "Kind",
     "Layer",
     "LocalSpan",
+    "ManifestDiff",
     "Mask",
     "MaskReason",
     "MaskingLimits",
@@ -144,6 +155,7 @@ __all__ = [
     "Memory",
     "Message",
     "MissingReason",
+    "MissingSnapshot",
     "MissingSource",
     "Note",
     "Notification",
@@ -160,13 +172,17 @@ __all__ = [
     "Rendered",
     "Renderer",
     "RendererIdentity",
+    "Replay",
+    "ReplayReason",
     "RequestContext",
     "Retrieval",
     "RunLimits",
     "Scope",
+    "Section",
     "ShellTool",
     "SkillBody",
     "SkillEntry",
+    "Snapshot",
     "StatusBar",
     "StatusRun",
     "SuffixPosition",
@@ -190,11 +206,14 @@ __all__ = [
     "Turn",
     "UserTurn",
     "UtilityWeights",
+    "Verdict",
+    "ablations",
     "advise",
     "apply_masking",
     "assemble",
     "build_bar",
     "cheaper_by_simulation",
+    "diff",
     "history_items",
     "item_of",
     "leaves",
@@ -202,6 +221,7 @@ __all__ = [
     "part_id",
     "place_bar",
     "plan_masking",
+    "replay",
     "simulate_status",
     "stamped",
     "tool_items",

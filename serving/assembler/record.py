@@ -59,7 +59,10 @@ def _shown(value: object) -> str:
 
 
 def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("a moment lies in the years 1 to 9999 in UTC too") from error
 
 
 Instant = Annotated[datetime, AfterValidator(_utc)]

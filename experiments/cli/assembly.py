@@ -1,0 +1,305 @@
+"""`ctxlab assemble`, `diff`, `replay` and `policy`: contexts from files, without a server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.untrusted import plain, untrusted
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from experiments.cli.assembly_files import RendererNote
+    from serving.assembler import ContextManifest, ContextPolicy, HandOff, Packet, Renderer
+
+policy_app = typer.Typer(
+    no_args_is_help=True,
+    help="List and show policies: the good ways of building a context.",
+    epilog="Examples: ctxlab policy list | ctxlab policy show before-task > mine.toml",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+ModelFiles = Annotated[
+    str | None,
+    typer.Option(
+        "--model", "-m", help="Count with this model's template and tokenizer (a name or a folder)."
+    ),
+]
+
+ESTIMATE_NOTE = (
+    "Tokens are an estimate, one for every four characters of an item and none for framing: "
+    "--model counts with a real template."
+)
+
+
+def assemble(
+    request: Annotated[Path, typer.Argument(metavar="REQUEST.json", help="An assembly request.")],
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
+    ] = "default",
+    model: ModelFiles = None,
+    as_json: AsJson = False,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", help="Keep request, policy, packet and manifest, texts included, in this folder."
+        ),
+    ] = None,
+) -> None:
+    """Build one context from a request, and show its layers, its tokens, what stayed out and why.
+
+    No model is called. Ends with 1 where the required items do not fit (a hand-off), with 2 for a bad request.
+
+    Examples:
+
+      ctxlab assemble tests/fixtures/support_agent.json
+
+      ctxlab assemble tests/fixtures/support_agent.json --policy before-task --save runs/before-task
+    """
+    from experiments.cli.assembly_files import RendererNote, read_policy, read_request, save
+    from serving.assembler import HandOff
+    from serving.assembler import assemble as build
+
+    wanted, chosen = read_request(request), read_policy(policy)
+    note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
+    renderer = _renderer(note, pull=True)
+    outcome = build(wanted, chosen, renderer)
+    if folder is not None:
+        rendered = (
+            None
+            if isinstance(outcome, HandOff)
+            else renderer.render(outcome.messages, outcome.tools, outcome.spans)
+        )
+        save(folder, wanted, chosen, note, outcome, rendered)
+    if as_json:
+        print_json(_document(outcome, note))
+    else:
+        if model is None:
+            ERR.print(ESTIMATE_NOTE)
+        _show(outcome)
+        if folder is not None:
+            OUT.print(plain(f"saved in {folder}"))
+    if isinstance(outcome, HandOff):
+        raise typer.Exit(1)
+
+
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A manifest file or a saved folder.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The other one.")],
+    as_json: AsJson = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 1 where there is a difference.")
+    ] = False,
+) -> None:
+    """Show what changed from A to B: rules, evidence, tools, memory, budget, layout, policy, faults.
+
+    Two saved folders are also compared to the first byte and the first token that differ.
+
+    Example: ctxlab diff runs/default runs/before-task
+    """
+    from experiments.cli.assembly_files import read_saved
+    from serving.assembler import diff as compare
+
+    old, new = read_saved(before), read_saved(after)
+    rendered = (old.rendered, new.rendered) if old.rendered and new.rendered else None
+    found = compare(old.packet or old.manifest, new.packet or new.manifest, rendered=rendered)
+    if as_json:
+        print_json({"equal": found.is_empty, **found.model_dump(mode="json")})
+    else:
+        OUT.print(untrusted(found.to_text()), soft_wrap=True)
+    if exit_code and not found.is_empty:
+        raise typer.Exit(1)
+
+
+def replay(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that --save wrote.")],
+    model: ModelFiles = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build a saved context again: is it exact, partial (what is missing), or historical (what has changed)?
+
+    Nothing is fetched: a model that is not on this disk counts as missing. Ends with 0 for exact, else with 1.
+
+    Example: ctxlab replay runs/default
+    """
+    from experiments.cli.assembly_files import RendererNote, read_saved
+    from serving.assembler import Verdict
+    from serving.assembler import replay as again
+    from serving.errors import UsageError
+
+    if not folder.is_dir():
+        raise UsageError(f"Expected a folder that `ctxlab assemble --save` wrote, but {folder} is none.")
+    saved = read_saved(folder)
+    note = RendererNote(kind="model", model=model) if model else saved.renderer
+    found = again(
+        saved.manifest,
+        request=saved.request,
+        policy=saved.policy,
+        renderer=_renderer_here(note),
+    )
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        OUT.print(f"[bold]{found.verdict.value}[/]")
+        for reason in found.reasons:
+            OUT.print(f"  {reason.value}")
+        for gone in found.missing:
+            OUT.print(plain(f"  missing: {gone.snapshot.value} {gone.name}"))
+        for item_id in found.changed_items:
+            OUT.print(plain(f"  changed: {item_id}"))
+        if found.detail:
+            OUT.print(plain(f"  {found.detail}"), soft_wrap=True)
+        if found.diff is not None and not found.diff.is_empty:
+            OUT.print(untrusted(found.diff.to_text()), soft_wrap=True)
+    if found.verdict is not Verdict.EXACT:
+        raise typer.Exit(1)
+
+
+@policy_app.command("list")
+def list_policies(as_json: AsJson = False) -> None:
+    """Show the named policies, and what each changes against the default.
+
+    Example: ctxlab policy list
+    """
+    from experiments.cli.assembly_files import policy_files, read_policy
+    from serving.assembler import ContextPolicy
+
+    default = ContextPolicy().model_dump(mode="json")
+    table = Table("name", "changes", "sha256", box=None, header_style="bold")
+    documents: list[JsonValue] = []
+    for name in policy_files():
+        policy = read_policy(name)
+        chosen = policy.model_dump(mode="json")
+        changes = {key: chosen[key] for key in chosen if chosen[key] != default[key] and key != "name"}
+        documents.append({"name": name, "changes": changes, "sha256": policy.digest()})
+        words = ", ".join(f"{key} = {value}" for key, value in changes.items()) or "–"
+        table.add_row(*map(plain, (name, words, policy.digest()[:12])))
+    if as_json:
+        print_json(documents)
+        return
+    OUT.print(table)
+
+
+@policy_app.command("show")
+def show_policy(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A named policy or a TOML file.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print all choices of a policy as TOML, ready to be changed.
+
+    Example: ctxlab policy show default > mine.toml
+    """
+    from experiments.cli.assembly_files import read_policy
+
+    policy = read_policy(name)
+    if as_json:
+        print_json({**policy.model_dump(mode="json"), "sha256": policy.digest()})
+        return
+    OUT.print(untrusted(_toml(policy).rstrip()), soft_wrap=True)
+
+
+def _toml(policy: ContextPolicy) -> str:
+    """Texts, one list and one table of numbers: JSON's spelling of these is TOML's."""
+    choices = policy.model_dump(mode="json")
+    tables = {name: value for name, value in choices.items() if isinstance(value, dict)}
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in choices.items()
+        if name not in tables
+    ]
+    for name, table in tables.items():
+        lines += [
+            "",
+            f"[{name}]",
+            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
+    """The renderer that `note` names; `UsageError` for a model that is none."""
+    from serving.assembler import FixedCounter
+
+    if note.model is None:
+        return FixedCounter()
+    from serving.chat import ChatRenderer
+    from serving.errors import UsageError
+    from serving.models import ensure, on_disk
+
+    if Path(note.model).is_dir():
+        return ChatRenderer(Path(note.model))
+    if (here := on_disk(note.model)) is not None:
+        return ChatRenderer(here.path)
+    if not pull:
+        raise UsageError(f"{note.model} is not on this disk.")
+    with ConsoleProgress() as progress:
+        return ChatRenderer(ensure(note.model, progress=progress).path)
+
+
+def _renderer_here(note: RendererNote | None) -> Renderer | None:
+    from serving.errors import UsageError
+
+    if note is None:
+        return None
+    try:
+        return _renderer(note, pull=False)
+    except UsageError as error:
+        ERR.print(plain(f"The renderer cannot be had: {error}"))
+        return None
+
+
+def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonValue]:
+    from serving.assembler import Packet
+
+    ending = "packet" if isinstance(outcome, Packet) else "hand_off"
+    return {
+        "outcome": ending,
+        "estimate": note.kind == "estimate",
+        "manifest_id": outcome.manifest.manifest_id,
+        ending: outcome.model_dump(mode="json"),
+    }
+
+
+def _show(outcome: Packet | HandOff) -> None:
+    from serving.assembler import HandOff
+
+    manifest = outcome.manifest
+    items = Table("layer", "item", "kind", "tokens", "why", box=None, header_style="bold")
+    for item in manifest.selected:
+        why = "required" if item.required else f"utility {item.utility:g}"
+        items.add_row(*map(plain, (item.layer.value, item.id, item.kind.value, str(item.tokens), why)))
+    OUT.print(items)
+    layers = ", ".join(f"{layer.value} {tokens}" for layer, tokens in manifest.tokens_by_layer.items())
+    OUT.print("")
+    OUT.print(plain(f"layers: {layers or 'none'}, framing {manifest.budget.framing}"), soft_wrap=True)
+    OUT.print(_budget_line(manifest), soft_wrap=True)
+    if manifest.dropped:
+        out = Table("stayed out", "kind", "tokens", "why", box=None, header_style="bold")
+        for left in manifest.dropped:
+            tokens = "unknown" if left.tokens is None else f"≈ {left.tokens}"
+            out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
+        OUT.print("")
+        OUT.print(out)
+    for gap in manifest.missing:
+        OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
+    if isinstance(outcome, HandOff):
+        largest = ", ".join(f"{item.id} {item.tokens}" for item in outcome.largest)
+        OUT.print(
+            plain(f"hand-off: {outcome.reason.value}, {outcome.shortfall} tokens short; largest: {largest}"),
+            soft_wrap=True,
+        )
+    OUT.print(plain(f"manifest {manifest.manifest_id}"), soft_wrap=True)
+
+
+def _budget_line(manifest: ContextManifest) -> str:
+    use = manifest.budget
+    return (
+        f"budget: {use.window} window − {use.max_output} output − {use.overhead} overhead = {use.budget}; "
+        f"{use.used} used, {use.unused} unused"
+    )
