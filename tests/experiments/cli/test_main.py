@@ -10,8 +10,24 @@ import pytest
 
 COMMANDS = [
     [],
-    *[[word] for word in ("serve", "doctor", "demo", "run", "report", "chat", "models")],
+    *[
+        [word]
+        for word in (
+            "serve",
+            "doctor",
+            "demo",
+            "run",
+            "report",
+            "chat",
+            "models",
+            "assemble",
+            "diff",
+            "replay",
+            "policy",
+        )
+    ],
     *[["models", word] for word in ("list", "pull", "show", "rm")],
+    *[["policy", word] for word in ("list", "show")],
 ]
 
 
