@@ -50,10 +50,10 @@ class CpuBackend:
         """Flags that make a small machine start fast and never meet the CPU engine's known traps."""
         if config.block_size is not None and config.block_size % BLOCK_SIZE_STEP:
             below = config.block_size // BLOCK_SIZE_STEP * BLOCK_SIZE_STEP
+            nearest = sorted({max(below, BLOCK_SIZE_STEP), below + BLOCK_SIZE_STEP})
             raise UsageError(
                 f"The CPU backend takes block sizes that are multiples of {BLOCK_SIZE_STEP}, and "
-                f"{config.block_size} was asked for: use {max(below, BLOCK_SIZE_STEP)} or "
-                f"{below + BLOCK_SIZE_STEP}."
+                f"{config.block_size} was asked for: use {' or '.join(map(str, nearest))}."
             )
         batch, batch_note = _batched_tokens(config)
         kv_bytes = config.kv_cache_bytes or DEFAULT_KV_CACHE_BYTES

@@ -76,7 +76,8 @@ def test_a_taken_port_is_named(busy_port: int) -> None:
 
 
 def test_a_block_size_that_the_cpu_cannot_take_is_refused_at_once() -> None:
-    assert "multiples of 32" in refused("--block-size", "16", "--backend", "cpu")
+    assert refused("--block-size", "16", "--backend", "cpu").endswith("16 was asked for: use 32.")
+    assert refused("--block-size", "48", "--backend", "cpu").endswith("48 was asked for: use 32 or 64.")
 
 
 def test_too_little_memory_for_the_cache_is_told_with_both_numbers() -> None:
