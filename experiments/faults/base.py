@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from serving.assembler import DraftMessage, Fault
+from serving.assembler import Draft, DraftMessage, Fault, Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +39,22 @@ def with_text_after(message: DraftMessage, text: str) -> DraftMessage:
     )
     changed = message.message.model_copy(update={"content": before + text})
     return DraftMessage(changed, spans, message.region)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A draft's messages in three stretches: before the trajectory, the trajectory, the dynamic suffix."""
+
+    head: tuple[DraftMessage, ...]
+    trajectory: tuple[DraftMessage, ...]
+    suffix: tuple[DraftMessage, ...]
+
+
+def parts_of(draft: Draft) -> Parts:
+    """Split a draft for a fault that replaces its trajectory and leaves the rest alone."""
+    behind = (Region.TRAJECTORY, Region.SUFFIX)
+    return Parts(
+        head=tuple(message for message in draft.messages if message.region not in behind),
+        trajectory=tuple(message for message in draft.messages if message.region is Region.TRAJECTORY),
+        suffix=tuple(message for message in draft.messages if message.region is Region.SUFFIX),
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from experiments.faults.base import FaultContext
-from serving.assembler import Draft, DraftMessage, Invariant, Region
+from experiments.faults.base import FaultContext, parts_of
+from serving.assembler import Draft, Invariant
 
 WINDOW = 6
 
@@ -29,16 +29,8 @@ class SlidingWindow:
 
     def apply(self, draft: Draft) -> Draft:
         """The draft with its head and the last messages of its trajectory."""
-        head = [message for message in draft.messages if message.region is not Region.TRAJECTORY]
-        trajectory = [message for message in draft.messages if message.region is Region.TRAJECTORY]
-        kept = trajectory[-self.messages :]
+        parts = parts_of(draft)
+        kept = parts.trajectory[-self.messages :]
         while kept and kept[0].message.role == "tool":
             kept = kept[1:]
-        before, after = _around(head)
-        return replace(draft, messages=(*before, *kept, *after))
-
-
-def _around(others: list[DraftMessage]) -> tuple[list[DraftMessage], list[DraftMessage]]:
-    """What stands before the trajectory, and the dynamic suffix behind it."""
-    suffix = [message for message in others if message.region is Region.SUFFIX]
-    return [message for message in others if message.region is not Region.SUFFIX], suffix
+        return replace(draft, messages=(*parts.head, *kept, *parts.suffix))

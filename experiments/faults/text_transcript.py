@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from experiments.faults.base import FaultContext
+from experiments.faults.base import FaultContext, parts_of
 from serving.assembler import Draft, DraftMessage, Invariant, LocalSpan, Message, Region
 
 
@@ -22,10 +22,9 @@ class TextTranscript:
 
     def apply(self, draft: Draft) -> Draft:
         """The draft with its trajectory as one user message; every part keeps the item that wrote it."""
+        parts = parts_of(draft)
         content, spans = "Transcript so far:", []
-        for message in draft.messages:
-            if message.region is not Region.TRAJECTORY:
-                continue
+        for message in parts.trajectory:
             line = _line(message.message)
             owner = message.spans[0].item_id if message.spans else None
             start = len(content) + 1
@@ -33,9 +32,7 @@ class TextTranscript:
             if owner is not None:
                 spans.append(LocalSpan(("content",), owner, start, len(content)))
         flat = DraftMessage(Message(role="user", content=content), tuple(spans), Region.TRAJECTORY)
-        head = [m for m in draft.messages if m.region not in (Region.TRAJECTORY, Region.SUFFIX)]
-        suffix = [m for m in draft.messages if m.region is Region.SUFFIX]
-        return replace(draft, messages=(*head, flat, *suffix))
+        return replace(draft, messages=(*parts.head, flat, *parts.suffix))
 
 
 def _line(message: Message) -> str:
