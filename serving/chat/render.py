@@ -14,6 +14,7 @@ from serving.assembler.packet import Message, PacketSpan, ToolSpec
 from serving.assembler.renderer import CoarseReason, Rendered, RendererIdentity, TokenSpan
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import DialectName, JsonObject, TemplateTraits, dialect_named
+from serving.chat.outline import Outline, origins_in
 from serving.chat.spans import check_spans, locate, token_spans
 from serving.chat.template import ChatTemplate
 from serving.chat.tokenizer import ChatTokenizer, Encoded, ShownToken, load_template, refuse_surrogates
@@ -104,6 +105,22 @@ class ChatRenderer:
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """Each token of the prompt with its text, added tokens marked."""
         return self.tokenizer.show(rendered.token_ids)
+
+    def outline(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> Outline:
+        """The prompt's text with the origin of every character; same errors as `render_body`."""
+        body = _body(messages, tools)
+        text = self._text(body)
+        traced = self._traced_text(body)
+        origins = origins_in(traced) if traced is not None and traced == text else ()
+        return Outline(text=text, origins=origins, prompt_start=self._prompt_start(body, text))
+
+    def _prompt_start(self, body: JsonObject, text: str) -> int:
+        template, variables = self._variables(body)
+        try:
+            history = template.render({**variables, "add_generation_prompt": False})
+        except UsageError:
+            return len(text)  # a template that cannot print this history alone has no separate prompt
+        return len(history) if text.startswith(history) else len(text)
 
     # The seam for incremental work: conversation n+1 repeats most of n, so whoever caches text or ids of a
     # prefix does it in these two methods, and `render_body` stays as it is.
