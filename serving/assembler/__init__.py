@@ -69,7 +69,14 @@ from serving.assembler.policy import (
     SuffixPosition,
     ToolOrder,
 )
-from serving.assembler.renderer import CoarseReason, Rendered, Renderer, RendererIdentity, TokenSpan
+from serving.assembler.renderer import (
+    AddedToken,
+    CoarseReason,
+    Rendered,
+    Renderer,
+    RendererIdentity,
+    TokenSpan,
+)
 from serving.assembler.replay import MissingSnapshot, Replay, ReplayReason, Snapshot, Verdict, replay
 from serving.assembler.request import (
     AssemblyRequest,
@@ -104,6 +111,7 @@ __all__ = [
     "FRAMING",
     "AblateBy",
     "Ablation",
+    "AddedToken",
     "Advice",
     "Aspect",
     "AssemblyRequest",

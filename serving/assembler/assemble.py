@@ -98,7 +98,7 @@ def _check_arguments(request: object, policy: object, renderer: object) -> None:
         raise UsageError(f"assemble takes a ContextPolicy second, but a {type(policy).__name__} came.")
     if not isinstance(renderer, Renderer):
         raise UsageError(
-            "assemble takes a renderer third (an 'identity' and a method 'render'), but a "
+            "assemble takes a renderer third ('identity', 'added_tokens' and a method 'render'), but a "
             f"{type(renderer).__name__} came."
         )
 
