@@ -39,6 +39,8 @@ class Trajectory(Record):
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     turns: tuple[Annotated[Turn, Field(discriminator="kind")], ...]
+    carry: Carry = Carry()
+    """What the packets sent so far fixed; of the last call, so a replay of earlier ones hands in its own."""
 
     @property
     def calls(self) -> int:
@@ -80,7 +82,7 @@ class Trajectory(Record):
             overhead=overhead,
             decision=Decision.CHOOSE_TOOL if self.tools else Decision.ANSWER,
             state=state if state is not None else TaskState(),
-            carry=carry if carry is not None else Carry(),
+            carry=carry if carry is not None else self.carry,
             bar=bar,
             request_id=f"{run_id}/{call}" if run_id else str(call),
             run_id=run_id,
