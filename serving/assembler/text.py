@@ -26,6 +26,7 @@ from serving.assembler.payloads import (
     SkillBody,
     SkillEntry,
     StatusBar,
+    Summary,
     TaskStateText,
     ToolContract,
 )
@@ -66,6 +67,8 @@ def shown(item: ContextItem) -> str:
             )
         case Note(text=text):
             return fenced("note", item, {}, text)
+        case Summary() as summary:
+            return fenced("summary", item, summary.attributes, summary.text)
         case Notification(text=text, event=event):
             return fenced("notification", item, {"event": event}, text)
         case StatusBar(text=text):
