@@ -10,6 +10,7 @@ Nothing here calls a model, and the log keeps every original.
 from __future__ import annotations
 
 from serving.assembler.compaction.apply import apply_compactions
+from serving.assembler.compaction.extractive import extractive
 from serving.assembler.compaction.finish import call_failed, finish
 from serving.assembler.compaction.plan import plan_compaction
 from serving.assembler.compaction.policy import CompactionPolicy, OnUnsupported, Reach, Strategy
@@ -59,6 +60,7 @@ __all__ = [
     "SummaryTask",
     "apply_compactions",
     "call_failed",
+    "extractive",
     "finish",
     "plan_compaction",
 ]

@@ -20,47 +20,73 @@ def apply_compactions(
     order of `compactions` does not matter, and applying them twice changes nothing more. `UsageError` when an
     item is covered twice, or when the log no longer holds what was covered.
     """
+    current, stuck = _applied(history, compactions)
+    if stuck:
+        present = {item.id for item in current}
+        gone = next(covered.id for covered in stuck[0].covers if covered.id not in present)
+        raise UsageError(
+            f"A compaction covers {gone}, which this log does not hold; send the whole log with it, or leave "
+            "the compaction out."
+        )
+    return current
+
+
+def apply_where_readable(
+    history: Sequence[ContextItem], compactions: Sequence[Compaction]
+) -> tuple[ContextItem, ...]:
+    """The same for a log from which a gate took items: a compaction of items that are gone does nothing.
+
+    All that one summary covers has one scope, so a reader has all of it or nothing.
+    """
+    return _applied(history, compactions)[0]
+
+
+def _applied(
+    history: Sequence[ContextItem], compactions: Sequence[Compaction]
+) -> tuple[tuple[ContextItem, ...], list[Replaced]]:
+    """The log with what could be applied, and the rest."""
     waiting = _unapplied(
         {item.id for item in history}, [one for made in compactions for one in made.replaced]
     )
     current = list(history)
     while waiting:
         present = {item.id: item for item in current}
+        # A checkpoint that extends another waits until that one stands.
         ready = [one for one in waiting if all(covered.id in present for covered in one.covers)]
         if not ready:
-            gone = next(covered.id for covered in waiting[0].covers if covered.id not in present)
-            raise UsageError(
-                f"A compaction covers {gone}, which this log does not hold; send the whole log with it, or leave "
-                "the compaction out."
-            )
+            break
         for one in ready:
             _check_content(one, present)
         current = _replaced(current, ready)
-        waiting = [one for one in waiting if one not in ready]
-    return tuple(current)
+        placed = {one.item.id for one in ready}
+        waiting = [one for one in waiting if one.item.id not in placed]
+    return tuple(current), waiting
 
 
 def _unapplied(present: set[str], replaced: Sequence[Replaced]) -> list[Replaced]:
-    """Those whose summary is neither here nor covered by a summary that is."""
-    by_cover: dict[str, Replaced] = {}
+    """Those whose summary is neither here nor covered, in one or more steps, by one that is."""
     made = {one.item.id: one for one in replaced}
+    over: dict[str, str] = {}
     for one in made.values():
         for covered in one.covers:
-            other = by_cover.setdefault(covered.id, one)
-            if other is not one:
+            other = over.setdefault(covered.id, one.item.id)
+            if other != one.item.id:
                 raise UsageError(
-                    f"Nothing is compacted twice, but {covered.id} is covered by {other.item.id} and by "
-                    f"{one.item.id}; keep one of the two compactions."
+                    f"Nothing is compacted twice, but {covered.id} is covered by {other} and by {one.item.id}; "
+                    "keep one of the two compactions."
                 )
 
-    def applied(one: Replaced) -> bool:
-        while one.item.id not in present:
-            if (over := by_cover.get(one.item.id)) is None:
-                return False
-            one = over
-        return True
+    def standing(item_id: str) -> bool:
+        seen: set[str] = set()
+        here: str | None = item_id
+        while here is not None and here not in seen:
+            if here in present:
+                return True
+            seen.add(here)
+            here = over.get(here)
+        return False
 
-    return [one for one in made.values() if not applied(one)]
+    return [one for one in made.values() if not standing(one.item.id)]
 
 
 def _check_content(one: Replaced, present: dict[str, ContextItem]) -> None:

@@ -73,6 +73,11 @@ class CompactionPolicy(Record):
     """So many items must the log grow after the last failure before an open breaker lets one try through."""
     version: str = "1"
 
+    @property
+    def compacts(self) -> bool:
+        """Whether the strategy covers anything at all."""
+        return self.strategy is not Strategy.NONE
+
     def _problem(self) -> str | None:
         if self.strategy is Strategy.ADAPTIVE_WINDOW and self.down_to >= self.threshold:
             return f"down_to must lie below the threshold, but {self.down_to:g} ≥ {self.threshold:g}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -111,12 +113,14 @@ class Replacement(Record):
     covers: tuple[Covered, ...] = Field(min_length=1)
     """In log order."""
     stands_for: tuple[str, ...] = Field(min_length=1)
-    """Ids of the log in log order: `covers` with an earlier checkpoint replaced by what it covers."""
+    """Ids of the log: those of `covers`, and for an earlier checkpoint among them what that stands for."""
     scope: Scope
-    extends: Summary | None = None
-    """The earlier checkpoint among the covered items."""
+    extends: tuple[Summary, ...] = ()
+    """Earlier checkpoints among the covered items."""
     tasks: tuple[SummaryTask, ...] = ()
     """Empty where no model is needed."""
+    verbatim: tuple[Source, ...] = ()
+    """Parts of the covered items that the summary repeats in their own words."""
     tokens_before: int
 
 
@@ -134,7 +138,7 @@ class CompactionPlan(Record):
     @property
     def id(self) -> str:
         """Hash of all that decides the outcome: equal plans, equal ids."""
-        return digest(canonical_json(self.model_dump(mode="json", exclude={"spared", "log_items"})))
+        return digest(_canonical(self.model_dump(exclude={"spared", "log_items"})))
 
     @property
     def strategy(self) -> Strategy:
@@ -164,6 +168,8 @@ class NoCompactionReason(StrEnum):
     NOT_OVER_THRESHOLD = "not_over_threshold"
     BREAKER_OPEN = "breaker_open"
     NOTHING_ELIGIBLE = "nothing_eligible"
+    NO_ROOM_FOR_SUMMARISER = "no_room_for_summariser"
+    """A prompt within the policy's bound could hold next to nothing of the log."""
     WOULD_NOT_SHRINK = "would_not_shrink"
 
 
@@ -217,6 +223,8 @@ class RefusalReason(StrEnum):
     INVENTED_CONSTRAINT = "invented_constraint"
     UNWRITTEN_ARCHIVE = "unwritten_archive"
     """It says that something was archived, and no source says so."""
+    TOO_LONG = "too_long"
+    """A checkpoint is over its bound even without its oldest finished work."""
     NOT_SHORTER = "not_shorter"
 
 
@@ -278,7 +286,7 @@ class Compaction(Record):
     @property
     def id(self) -> str:
         """Hash of the whole record."""
-        return digest(self.model_dump_json())
+        return digest(_canonical(self.model_dump()))
 
     @property
     def covers(self) -> tuple[Covered, ...]:
@@ -294,6 +302,19 @@ class Compaction(Record):
         if self.tokens_after >= self.tokens_before:
             return f"a compaction must shrink, but {self.tokens_before} tokens became {self.tokens_after}"
         return None
+
+
+def _canonical(value: object) -> str:
+    """JSON that is the same in every process: a set, such as a scope's readers, has no order of its own."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> list[str] | str:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
 def _fenced(tag: str, label: str, source: Source) -> str:
