@@ -14,6 +14,7 @@ from serving.assembler.compaction.extractive import extractive
 from serving.assembler.compaction.finish import call_failed, finish
 from serving.assembler.compaction.plan import plan_compaction
 from serving.assembler.compaction.policy import CompactionPolicy, OnUnsupported, Reach, Strategy
+from serving.assembler.compaction.probes import Grade, Outcome, Probe, ProbeKind, grade, scores
 from serving.assembler.compaction.records import (
     Compaction,
     CompactionFailure,
@@ -43,9 +44,13 @@ __all__ = [
     "CountTokens",
     "Covered",
     "Form",
+    "Grade",
     "NoCompaction",
     "NoCompactionReason",
     "OnUnsupported",
+    "Outcome",
+    "Probe",
+    "ProbeKind",
     "Reach",
     "RefusalReason",
     "Refused",
@@ -62,5 +67,7 @@ __all__ = [
     "call_failed",
     "extractive",
     "finish",
+    "grade",
     "plan_compaction",
+    "scores",
 ]

@@ -13,6 +13,7 @@ from typing import Final
 
 from serving.assembler.compaction.records import RefusalReason, SummaryTask
 
+_TRACEBACK: Final = re.compile(r"traceback \(most recent call last\)", re.I)
 _ERROR_OPENINGS: Final = (
     re.compile(r"(?:i['’]m|i am|we['’]re|we are) (?:very |so )?(?:sorry|afraid|unable|not able)\b", re.I),
     re.compile(r"(?:sorry|apologies)\b[,.! ]", re.I),
@@ -20,7 +21,6 @@ _ERROR_OPENINGS: Final = (
         r"i (?:can(?:not|['’]t| not)|could ?n[o'’]?t|won['’]t|will not|do not have|don['’]t have)\b", re.I
     ),
     re.compile(r"as an? (?:ai|assistant|(?:large )?language model)\b", re.I),
-    re.compile(r"traceback \(most recent call last\)", re.I),
     re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Timeout)\b\s*[:(]"),
     re.compile(r"(?:<!doctype html|<html|<\?xml|http/\d)", re.I),
     re.compile(r"(?:error|fehler|http)(?: code)?:? ?[45]\d\d\b", re.I),
@@ -36,13 +36,12 @@ _ERROR_OPENINGS: Final = (
 )
 """Matched at the beginning of an answer only: in the middle they are what a summary tells of."""
 
-_PLACEHOLDER: Final = re.compile(
-    r"[\[({<]{1,2}[^\n]{0,120}[\])}>]{1,2}|\W*|"
-    r"(?:todo|tbd|n/?a|none|null|nil|undefined|summary|placeholder|no summary(?: available)?|"
+_BRACKETED: Final = re.compile(r"[\[({<]{1,2}[^\n]{0,120}[\])}>]{1,2}")
+_NOTHING_SAID: Final = re.compile(
+    r"\W*|(?:todo|tbd|n/?a|none|null|nil|undefined|summary|placeholder|no summary(?: available)?|"
     r"(?:summary|content) (?:is )?(?:not |un)available|nothing to summari[sz]e|lorem ipsum.*)\W*",
     re.I,
 )
-"""Matched against every line: an answer in which all are placeholders is one."""
 
 _CUT: Final = re.compile(
     r"(?:…|\.\.\.|[\[(<](?:\W*)(?:output |text |response |message )?(?:truncated|cut off|snip(?:ped)?|continued?)"
@@ -79,15 +78,21 @@ def check_answer(task: SummaryTask, text: str, finish_reason: str | None) -> Non
     stripped = text.strip()
     if not stripped:
         raise AnswerRefusedError(RefusalReason.EMPTY, "the answer is empty")
+    if any("\ud800" <= character <= "\udfff" for character in stripped):
+        raise AnswerRefusedError(
+            RefusalReason.WRONG_FORM, "the answer holds half a character (a lone surrogate)"
+        )
     if finish_reason == "length":
         raise AnswerRefusedError(RefusalReason.TRUNCATED, "the server cut the answer at its output limit")
     lines = [line.strip() for line in stripped.splitlines() if line.strip()]
-    if all(_PLACEHOLDER.fullmatch(line.lstrip("# ")) for line in lines):
+    if all(_is_placeholder(line.lstrip("# "), task) for line in lines):
         raise AnswerRefusedError(RefusalReason.PLACEHOLDER, f"the whole answer is {shortly(stripped)}")
-    first = _BULLET.sub("", lines[0], count=1)
-    if any(opening.match(first) for opening in _ERROR_OPENINGS) and not _in_sources(first, task):
+    # The first line of a traceback says nothing of whose it is, so the next one has to be known too.
+    opening = [_BULLET.sub("", line, count=1) for line in lines[: 2 if _TRACEBACK.search(lines[0]) else 1]]
+    is_error = any(pattern.match(opening[0]) for pattern in (_TRACEBACK, *_ERROR_OPENINGS))
+    if is_error and not all(_in_sources(line, task) for line in opening):
         raise AnswerRefusedError(
-            RefusalReason.ERROR_TEXT, f"the answer opens with {shortly(first)}, which is in no source"
+            RefusalReason.ERROR_TEXT, f"the answer opens with {shortly(opening[0])}, which is in no source"
         )
     last = _BULLET.sub("", lines[-1], count=1)
     if _CUT.search(last) and not _in_sources(last, task):
@@ -147,6 +152,13 @@ def _bullets(text: str) -> list[str]:
         elif bullets and line.strip():
             bullets[-1] = f"{bullets[-1]} {line.strip()}"
     return [bullet for bullet in bullets if bullet]
+
+
+def _is_placeholder(line: str, task: SummaryTask) -> bool:
+    if _NOTHING_SAID.fullmatch(line):
+        return True
+    # A tool may well have returned one line in brackets.
+    return _BRACKETED.fullmatch(line) is not None and not _in_sources(line, task)
 
 
 def _ids(cited: str, known: Mapping[str, str], bullet: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from serving.assembler.compaction.grounding import unsupported_words, unwitnesse
 from serving.assembler.compaction.policy import CompactionPolicy, OnUnsupported
 from serving.assembler.compaction.records import RefusalReason, Replacement, SummaryTask
 from serving.assembler.compaction.strategy import Written
+from serving.assembler.messages import item_of
 from serving.assembler.payloads import Claim
 from serving.assembler.quoting import quoted
 
@@ -75,8 +76,10 @@ def ground(text: str, sources: Sequence[str], policy: CompactionPolicy) -> tuple
 
 
 def ground_line(line: Line, read: Mapping[str, str], policy: CompactionPolicy) -> tuple[str, ...]:
-    """The same for one statement, against the sources that it cites."""
-    return ground(line.text, [read[source] for source in line.sources], policy)
+    """The same for one statement, against the sources that it cites; a result is cited with its call."""
+    cited_texts = {source: read[source] for source in line.sources}
+    calls = {step: read[step] for source in line.sources if (step := item_of(source)) in read}
+    return ground(line.text, [*{**calls, **cited_texts}.values()], policy)
 
 
 def bullet(claim: Claim) -> str:
