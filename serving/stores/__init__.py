@@ -11,7 +11,7 @@ from serving.stores.artifacts import ArtifactRef, ArtifactStore
 from serving.stores.events import Drain, EventKind, EventQueue, HarnessEvent, LoggedEvent
 from serving.stores.memories import LoadedMemories, MemoryStore, Refused, Withheld
 from serving.stores.memory_policy import MemoryDraft, MemoryPolicy, Refusal, StoredMemory
-from serving.stores.redaction import Redaction, Redactor
+from serving.redact import Redaction, Redactor
 
 __all__ = [
     "ArtifactRef",

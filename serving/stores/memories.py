@@ -12,7 +12,7 @@ from typing import Final
 from serving.assembler import ContextItem, Memory, RequestContext
 from serving.stores.database import Database
 from serving.stores.memory_policy import MemoryDraft, MemoryPolicy, Refusal, StoredMemory
-from serving.stores.redaction import Redactor
+from serving.redact import Redactor, SecretRedactor
 from serving.text import require_unicode_text
 
 _APPLICATION_ID: Final = 0x63746D31  # "ctm1"
