@@ -27,25 +27,26 @@ _KEYS: Final = (
 _CURSORS: Final = ("page", "next", "continuation", "sync", "cancel", "cancellation")
 """Before `token`: a place in a list, and not a credential."""
 
+_JUDGED: Final = 1024
+"""Characters of a value that are read before it is judged: names may follow names without end."""
 _BOUND: Final = re.compile(
-    r"""(?i:[_-](?:old|new|prod|dev|test|staging|live|main|value|\d\d?))?\d{0,2}  # the rest of the name
-        (?:\\?["'`])?\]?                                     # what closes the name: JSON, a subscript
-        (?:\s?:\s?[A-Za-z_][\w.\[\]|]{0,40}(?=\s?=[^=]))?    # an annotation
-        (?:\s{0,4}(?:=>|[:=]{1,3}|>)\s{0,4}|\s(?:is|was)\s|(?P<blank>[ ]))
-        (?:[bBrRuUfF]{0,2}\\?(?P<quote>["'`])
-           (?P<quoted>(?:(?!(?P=quote))[^\s\\]|\\[^nrt\s"'`]){8,4096}+)
-         | (?P<bare>[^\s"'`\\<>]{8,4096}+))
+    rf"""(?i:[_-](?:old|new|prod|dev|test|staging|live|main|value|\d\d?))?\d{{0,2}}  # the rest of the name
+        (?:\\?["'`])?\]?                                       # what closes the name: JSON, a subscript
+        (?:\s?:\s?[A-Za-z_][\w.\[\]|]{{0,40}}(?=\s?=[^=]))?    # an annotation
+        (?:\s{{0,4}}(?:=>|[:=]{{1,3}}|(?P<tag>>))\s{{0,4}}|\s(?:is|was)\s|(?P<blank>[ ]))
+        (?:[bBrRuUfF]{{0,2}}\\?(?P<quote>["'`])
+           (?P<quoted>(?:(?!(?P=quote))[^\s\\]|\\[^nrt\s"'`]){{8,{_JUDGED}}}+)
+         | (?P<bare>[^\s"'`\\<>]{{8,{_JUDGED}}}+))
     """,
     re.VERBOSE | re.ASCII,
 )
-_BARE_END: Final = re.compile(r"""[,;&)\]}]+(?=\s|$|["'`]|[A-Za-z_][\w.-]{0,40}\s?=)|[.:]+$""", re.ASCII)
+_REST: Final = re.compile(r"[^\s\"'`\\<>]*+")
+_BARE_END: Final = re.compile(r"""[,;&)\]}]+(?=\s|$|["'`.\[]|[A-Za-z_][\w.-]{0,40}\s?=)|[.:]+$""", re.ASCII)
 """Where a value without quotes ends before a blank: in a call, a list, a query, a connection string."""
 
-_TEMPLATE: Final = re.compile(
-    r"\{[\w.!: \[\]-]*\}|\$[({]|\$[A-Za-z_]\w*$|%\(|%[sdr]$|\[redacted|<\w+>|^<", re.ASCII
-)
-_CODE: Final = re.compile(r"[A-Za-z_][\w.]*[(\[]|[a-z_]+(?:\.[A-Za-z_]\w*)+$", re.ASCII)
-"""A call, a subscript, an attribute."""
+_TEMPLATE: Final = re.compile(r"\{[\w.!: \[\]()-]*\}|\$[({]|\$[A-Za-z_]\w*$|%\(|%[sdr]$|<\w+>|^<", re.ASCII)
+_CODE: Final = re.compile(r"[(\[{]|[A-Za-z_][\w.]*[(\[]|[a-z_]+(?:\.[A-Za-z_]\w*)+$", re.ASCII)
+"""A literal of a language, a call, a subscript, an attribute."""
 _COMPOUND: Final = re.compile(r"[A-Za-z]+\d{0,4}(?:[_.-][A-Za-z]*\d{0,4})+$", re.ASCII)
 """A name or a phrase of several words."""
 _IN_A_NAME: Final = string.ascii_letters + string.digits + "_-."
@@ -62,6 +63,8 @@ def _search(source: Source) -> Iterator[Finding]:
         before = _name_before(text, name.start())
         if bound["blank"] and not before.startswith("--"):
             continue
+        if bound["tag"] and not text.startswith("<", max(0, name.start() - len(before) - 1)):
+            continue
         prefix = before.lower().rstrip("_-")
         if prefix.endswith(_CURSORS) or (name[0] == "key" and not prefix.endswith(_KEYS)):
             continue
@@ -70,6 +73,8 @@ def _search(source: Source) -> Iterator[Finding]:
         if not bound["quote"]:
             end = _bare_end(text, start, end)
         if _looks_secret(kind, text[start:end], quoted=bool(bound["quote"])):
+            if end - start >= _JUDGED and (rest := _REST.match(text, end)) is not None:
+                end = rest.end()
             yield Finding(kind, start, end)
             done = end
 
@@ -86,16 +91,24 @@ def _bare_end(text: str, start: int, end: int) -> int:
 
 
 def _looks_secret(kind: SecretKind, value: str, *, quoted: bool) -> bool:
-    if len(value) < 8 or _TEMPLATE.search(value[:256]) or (not quoted and _CODE.match(value)):
+    if len(value) < 8 or _TEMPLATE.search(value[:256]):
+        return False
+    if _CODE.match(value) and not (quoted and kind is SecretKind.PASSWORD):
         return False
     classes = classes_of(value)
     if kind is SecretKind.CREDENTIAL:
-        # Without a digit it is more often a name in camel case, which changes at every fifth letter or so.
-        share = 0.16 if "digit" in classes else 0.3
-        return len(value) >= 12 and len(classes) >= 2 and is_random(value, share=share)
+        return (
+            len(value) >= 12 and len(classes) >= 2 and is_random(value, share=_share(value, classes, quoted))
+        )
     if _COMPOUND.match(value[:256]):
         return is_random(value)
     return len(classes) >= 2 and not classes.isdisjoint({"digit", "symbol"}) and len(set(value)) >= 5
+
+
+def _share(value: str, classes: frozenset[str], quoted: bool) -> float:
+    """How often a value must change class: a name in camel case does so at every fourth or fifth letter."""
+    camel = {"lower", "upper"} <= classes
+    return 0.35 if camel and ("digit" not in classes or not quoted) else 0.16
 
 
 ASSIGNMENTS: Final = (Rule(frozenset({SecretKind.PASSWORD, SecretKind.CREDENTIAL}), _search),)

@@ -19,8 +19,8 @@ _DATABASES: Final = words(
     "amqp amqps clickhouse cockroachdb couchdb db2 mariadb mongodb mssql mysql neo4j oracle postgres postgresql "
     "redis rediss redshift snowflake sqlserver"
 )
-_NO_PASSWORD: Final = re.compile(r"[$%{<].*|\W*|[xX*.]+|\[redacted.*", re.ASCII)
-"""A variable, a template or a mask; also a port before a path with `@` cannot come here: `/` ends a userinfo."""
+_NO_PASSWORD: Final = re.compile(r"[$%{<].*|\W*|[xX*.]+", re.ASCII)
+"""A variable, a template or a mask."""
 
 
 def _userinfo(source: Source) -> Iterator[Finding]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from serving.redact.assignments import ASSIGNMENTS
@@ -18,26 +19,24 @@ from serving.redact.tokens import TOKENS
 _RULES: Final[tuple[Rule, ...]] = (*BLOCKS, *TOKENS, *CREDENTIALS, *ASSIGNMENTS, *PERSONAL_DATA)
 _RANK: Final = {kind: rank for rank, kind in enumerate(SecretKind)}
 _ALL: Final = frozenset(SecretKind)
+_HOLE: Final = "\x00"
 _MARK: Final = re.compile(rf"\[redacted:(?:{'|'.join(SecretKind)})\]")
 
 
 def find(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[Finding, ...]:
     """Where secrets and personal data of `kinds` stand, from left to right, without overlaps.
 
-    The marks of an earlier redaction divide a text, and no finding reaches over one. What is found divides it
-    again: a stretch counts as clean once it was searched by itself. So the text without its findings has
-    none, whatever stood side by side. Takes time linear in the text; never raises, for any `str`.
+    The marks of an earlier redaction are no part of any finding. Takes time linear in the text; never raises,
+    for any `str`.
     """
     findings: list[Finding] = []
-    stretches = list(_between(0, len(text), [match.span() for match in _MARK.finditer(text)]))
-    while stretches:
-        start, end = stretches.pop()
-        found = _search(text[start:end], kinds)
-        if found:
-            here = [Finding(kind, start + begin, start + stop) for kind, begin, stop in found]
-            findings += here
-            stretches += _between(start, end, [(begin, stop) for _, begin, stop in here])
-    return tuple(sorted(findings, key=lambda finding: finding.start))
+    holes = [match.span() for match in _MARK.finditer(text)]
+    # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
+    # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
+    while found := _search_around(text, holes, kinds):
+        findings = sorted([*findings, *found], key=_order)
+        holes = sorted([*holes, *((start, end) for _, start, end in found)])
+    return tuple(findings)
 
 
 def kinds_in(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[str, ...]:
@@ -73,14 +72,26 @@ class SecretRedactor:
         return redact(text, kinds=self.kinds)
 
 
-def _between(start: int, end: int, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The stretches of `start` to `end` around `spans`, which are in order."""
-    for begin, stop in spans:
-        if start < begin:
-            yield start, begin
-        start = stop
-    if start < end:
-        yield start, end
+def _search_around(text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind]) -> list[Finding]:
+    """Findings in a text whose `holes` (in order) are each read as one character of no use."""
+    starts = [0, *(end for _, end in holes)]
+    pieces = [
+        text[start:end]
+        for start, end in zip(starts, [*(start for start, _ in holes), len(text)], strict=True)
+    ]
+    # Where each piece begins in what is searched: behind the pieces and the holes before it.
+    begins = list(accumulate((len(piece) + 1 for piece in pieces[:-1]), initial=0))
+    found = []
+    for kind, start, end in _search(_HOLE.join(pieces), kinds):
+        piece = bisect_right(begins, start) - 1
+        while start < end:  # a finding that reaches over a hole is cut there
+            begin, stop = begins[piece], begins[piece] + len(pieces[piece])
+            if start < min(end, stop):
+                found.append(
+                    Finding(kind, starts[piece] + start - begin, starts[piece] + min(end, stop) - begin)
+                )
+            start, piece = stop + 1, piece + 1
+    return found
 
 
 def _search(text: str, kinds: frozenset[SecretKind]) -> list[Finding]:

@@ -36,7 +36,9 @@ _CARD: Final = re.compile(
 )
 _SSN: Final = re.compile(r"-\d\d-(?<=\d\d\d-..-)(?<![A-Za-z0-9_.-]...-..-)\d{4}(?![A-Za-z0-9_]|[.-]\d)")
 
-_INTERNATIONAL: Final = re.compile(r"\+(?<![A-Za-z0-9_+)\]]\+)[1-9](?:[ ().-]{0,2}\d){6,14}(?![A-Za-z0-9_])")
+_INTERNATIONAL: Final = re.compile(
+    r"\+(?<![A-Za-z0-9_+)\]]\+)[1-9](?:[ ().-]{0,2}\d){6,14}(?<=\d\d)(?![A-Za-z0-9_]|\.\d)"
+)
 _NORTH_AMERICAN: Final = tuple(
     re.compile(rf"{gap}(?<=[2-9]\d\d{gap})\d{{4}}(?![A-Za-z0-9_]|[.-]\d)") for gap in ("-", r"\.")
 )
@@ -49,12 +51,17 @@ _CALLED: Final = tuple(
     for word in ("phone", "telephone", "tel", "mobile", "fax")
 )
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
-_TWO_DIGIT_CODES: Final = words(
+_COUNTRY_CODES: Final = words(
     "20 27 30 31 32 33 34 36 39 40 41 43 44 45 46 47 48 49 51 52 53 54 55 56 57 58 60 61 62 63 64 65 66 81 82 84 86 "
-    "90 91 92 93 94 95 98"
+    "90 91 92 93 94 95 98 211 212 213 216 218 220 221 222 223 224 225 226 227 228 229 230 231 232 233 234 235 236 "
+    "237 238 239 240 241 242 243 244 245 246 247 248 249 250 251 252 253 254 255 256 257 258 260 261 262 263 264 "
+    "265 266 267 268 269 290 291 297 298 299 350 351 352 353 354 355 356 357 358 359 370 371 372 373 374 375 376 "
+    "377 378 380 381 382 383 385 386 387 389 420 421 423 500 501 502 503 504 505 506 507 508 509 590 591 592 593 "
+    "594 595 596 597 598 599 670 672 673 674 675 676 677 678 679 680 681 682 683 685 686 687 688 689 690 691 692 "
+    "800 808 850 852 853 855 856 870 878 880 881 882 883 886 888 960 961 962 963 964 965 966 967 968 970 971 972 "
+    "973 974 975 976 977 979 992 993 994 995 996 998"
 )
-_THREE_DIGIT_CODES: Final = words("21 22 23 24 25 26 29 35 37 38 42 50 59 67 68 69 80 85 87 88 96 97 99")
-"""Country codes of ITU-T E.164: those of two digits, and how those of three begin; 1 and 7 stand alone."""
+"""Codes of ITU-T E.164 but 1 and 7, whose numbers have a length of their own."""
 
 
 def _emails(source: Source) -> Iterator[Finding]:
@@ -155,8 +162,7 @@ def _is_e164(digits: str) -> bool:
         return len(digits) == 11 and digits[1] in "23456789" and digits[4] in "23456789"
     if digits.startswith("7"):
         return len(digits) == 11
-    code = digits[:2]
-    return 9 <= len(digits) <= 15 and (code in _TWO_DIGIT_CODES or code in _THREE_DIGIT_CODES)
+    return 9 <= len(digits) <= 15 and not _COUNTRY_CODES.isdisjoint({digits[:2], digits[:3]})
 
 
 _PHONE: Final = frozenset({Kind.PHONE})
