@@ -13,6 +13,8 @@ from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import JsonValue
 
     from experiments.cli.assembly_files import RendererNote
@@ -33,8 +35,8 @@ ModelFiles = Annotated[
 ]
 
 ESTIMATE_NOTE = (
-    "Tokens are an estimate, one for every four characters of an item and none for framing: "
-    "--model counts with a real template."
+    "Tokens are an estimate: what an item says of itself, else one for every four characters, and none for "
+    "framing. --model counts with a real template."
 )
 
 
@@ -44,6 +46,9 @@ def assemble(
         str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
     ] = "default",
     model: ModelFiles = None,
+    window: Annotated[
+        int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")
+    ] = None,
     as_json: AsJson = False,
     folder: Annotated[
         Path | None,
@@ -58,16 +63,31 @@ def assemble(
 
     Examples:
 
-      ctxlab assemble tests/fixtures/support_agent.json
+      ctxlab assemble examples/support_agent.json
 
-      ctxlab assemble tests/fixtures/support_agent.json --policy before-task --save runs/before-task
+      ctxlab assemble examples/support_agent.json --policy before-task --save runs/before-task
+
+      ctxlab assemble examples/j42_export.json --window 1300
     """
-    from experiments.cli.assembly_files import RendererNote, read_policy, read_request, save
+    from experiments.cli.assembly_files import (
+        RendererNote,
+        given_sizes,
+        read_policy,
+        read_request,
+        save,
+        with_window,
+    )
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
     wanted, chosen = read_request(request), read_policy(policy)
-    note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
+    if window is not None:
+        wanted = with_window(wanted, window)
+    note = (
+        RendererNote(kind="model", model=model)
+        if model
+        else RendererNote(kind="estimate", sizes=given_sizes(wanted))
+    )
     renderer = _renderer(note, pull=True)
     outcome = build(wanted, chosen, renderer)
     if folder is not None:
@@ -205,21 +225,22 @@ def show_policy(
 
 
 def _toml(policy: ContextPolicy) -> str:
-    """Texts, one list and one table of numbers: JSON's spelling of these is TOML's."""
+    """Texts, numbers, one list and tables of these: JSON's spelling of them is TOML's; what is off is absent."""
     choices = policy.model_dump(mode="json")
     tables = {name: value for name, value in choices.items() if isinstance(value, dict)}
-    lines = [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in choices.items()
-        if name not in tables
-    ]
+    lines = [f"# {name}: off; a table [{name}] switches it on" for name in choices if choices[name] is None]
+    lines += _assignments({name: value for name, value in choices.items() if name not in tables})
     for name, table in tables.items():
-        lines += [
-            "",
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
-        ]
+        lines += ["", f"[{name}]", *_assignments(table)]
     return "\n".join(lines) + "\n"
+
+
+def _assignments(values: Mapping[str, JsonValue]) -> list[str]:
+    return [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
@@ -227,7 +248,7 @@ def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
     from serving.assembler import FixedCounter
 
     if note.model is None:
-        return FixedCounter()
+        return FixedCounter(note.sizes)
     from serving.chat import ChatRenderer
     from serving.errors import UsageError
     from serving.models import ensure, on_disk
@@ -286,6 +307,8 @@ def _show(outcome: Packet | HandOff) -> None:
             out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
         OUT.print("")
         OUT.print(out)
+    for line in _done_to_texts(manifest):
+        OUT.print(plain(line), soft_wrap=True)
     for gap in manifest.missing:
         OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
     if isinstance(outcome, HandOff):
@@ -295,6 +318,24 @@ def _show(outcome: Packet | HandOff) -> None:
             soft_wrap=True,
         )
     OUT.print(plain(f"manifest {manifest.manifest_id}"), soft_wrap=True)
+
+
+def _done_to_texts(manifest: ContextManifest) -> list[str]:
+    """What stands in the packet in place of what came in."""
+    lines: list[str] = []
+    if (masking := manifest.masking) is not None:
+        lines.append(
+            f"masked: {len(masking.masks)} tool results, all results ≈ {masking.tokens_before} → "
+            f"{masking.tokens_after} tokens"
+        )
+        lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    if (bar := manifest.status_bar) is not None:
+        lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
+    lines += [
+        f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
+        for mark in manifest.inert_marks
+    ]
+    return lines
 
 
 def _budget_line(manifest: ContextManifest) -> str:
