@@ -63,15 +63,18 @@ def first_break(sent: Turn, stored: Turn, position: int) -> FirstBreak:
     Both must have a token there. The place is found from the origin of every character, never by searching
     text.
     """
-    known = len(sent.decode(0, position)) if sent.rendered is None else _start(sent, position)
-    # A decoded half character is one replacement mark, so the count may be one too high.
-    character = shared_characters(stored.text, sent.text, max(min(known, len(sent.text)) - 4, 0))
+    start = _start(sent, position)
+    # A decoded half character is one replacement mark, so the count may be a few too high.
+    character = shared_characters(stored.text, sent.text, max(min(start, len(sent.text)) - 4, 0))
+    token = max(len(turn.decode(position, position + 1)) for turn in (stored, sent))
+    # The same text in other tokens: the place is where the tokens part, not where the texts do.
+    there = start if character >= start + token else character
     return FirstBreak(
         position=position,
         character=character,
-        sent=_with_item(sent, locate(sent, character), character),
-        stored=locate(stored, character),
-        lead=sent.text[max(0, known - _LEAD_CHARACTERS) : known],
+        sent=_with_item(sent, locate(sent, there), there),
+        stored=locate(stored, there),
+        lead=sent.text[max(0, start - _LEAD_CHARACTERS) : start],
         stored_ids=stored.ids[position : position + _QUOTED_TOKENS],
         sent_ids=sent.ids[position : position + _QUOTED_TOKENS],
         stored_text=stored.decode(position, position + _QUOTED_TOKENS),

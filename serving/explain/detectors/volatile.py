@@ -24,7 +24,8 @@ _WORD = re.compile(r"[0-9A-Za-z_-]+")
 _NUMBER = re.compile(r"\d+")
 _WINDOW = 80
 _RESUMES = 12
-"""Characters that must be the same behind a clock or counter before it counts as what broke the prefix."""
+"""Characters that must be the same behind a time before it counts as what broke the prefix; numbers and ids are
+common in any text, so behind them the whole window must be."""
 
 
 class Pair(NamedTuple):
@@ -41,10 +42,10 @@ def volatile(difference: Difference) -> Finding | None:
     where = difference.broken.sent.words()
     if pair := changed_clock(difference):
         return Finding(MissCause.CLOCK, f"A time changed in {where}: {_became(pair)}.")
-    word = _pair(difference, _WORD)
+    word = _pair(difference, _WORD, _WINDOW)
     if word and all(_is_identifier(value) for value in word):
         return Finding(MissCause.IDENTIFIER, f"An id changed in {where}: {_became(word)}.")
-    number = _pair(difference, _NUMBER)
+    number = _pair(difference, _NUMBER, _WINDOW)
     if number:
         return Finding(MissCause.COUNTER, f"A number changed in {where}: {_became(number)}.")
     return None
@@ -52,20 +53,18 @@ def volatile(difference: Difference) -> Finding | None:
 
 def changed_clock(difference: Difference) -> Pair | None:
     """The two times in which both sides part."""
-    return _pair(difference, _CLOCK)
+    return _pair(difference, _CLOCK, _RESUMES)
 
 
-def _pair(difference: Difference, pattern: re.Pattern[str]) -> Pair | None:
+def _pair(difference: Difference, pattern: re.Pattern[str], resumes: int) -> Pair | None:
+    """The two matches in which both sides part, if both go on alike for `resumes` characters or a line."""
     stored, sent, char = difference.stored.text, difference.sent.text, difference.broken.character
     was, now = _around(stored, char, pattern), _around(sent, char, pattern)
     if was is None or now is None or was[0] != now[0] or stored[was[0] : was[1]] == sent[now[0] : now[1]]:
         return None
     # Other volatile values may follow (date and time, step and id): they do not count as going on otherwise.
-    rest_was, rest_now = (
-        _steady(text[end : end + _WINDOW]) for text, end in ((stored, was[1]), (sent, now[1]))
-    )
-    shared = min(_RESUMES, len(rest_was), len(rest_now))
-    if rest_was[:shared] != rest_now[:shared]:
+    rest_was, rest_now = _steady(stored[was[1] : was[1] + _WINDOW]), _steady(sent[now[1] : now[1] + _WINDOW])
+    if rest_was[:resumes] != rest_now[:resumes]:
         return None
     return Pair(stored[was[0] : was[1]], sent[now[0] : now[1]])
 
@@ -82,7 +81,7 @@ def _around(text: str, char: int, pattern: re.Pattern[str]) -> tuple[int, int] |
 
 
 def _steady(text: str) -> str:
-    return _NUMBER.sub("0", _CLOCK.sub("", text))
+    return _NUMBER.sub("0", _CLOCK.sub("", text.partition("\n")[0]))
 
 
 def _is_identifier(word: str) -> bool:

@@ -10,6 +10,7 @@ from serving.assembler import Rendered
 from serving.chat import ChatRenderer, probe_template
 from serving.chat.tokenizer import load_template
 from serving.errors import LabError, UsageError
+from serving.explain.causes import MissCause
 from serving.explain.lint.conversations import Conversations
 from serving.explain.lint.earlier import EarlierRequests, Renderers, entry_turn
 from serving.explain.lint.entry import LogEntry, parse_entry
@@ -150,7 +151,7 @@ class Linter:
             model=entry.model,
             miss=miss,
             possible_tokens=possible,
-            against=None if reference is None else self._earlier.line(reference),
+            against=self._against(reference, prediction, miss),
             repeats=self._earlier.line(nearest.index) if whole and nearest is not None else None,
             reply_ids=generated.known,
             reported_cached=None if entry.usage is None else entry.usage.cached_tokens,
@@ -171,6 +172,16 @@ class Linter:
             index: len(sent.intersection(self._earlier.turn(index).keys)) for index in (nearest.index, before)
         }
         return before if common[before] > common[nearest.index] else nearest.index
+
+    def _against(self, reference: int | None, prediction: Prediction, miss: Miss) -> int | None:
+        if reference is None and prediction.nearest is not None:
+            elsewhere = miss.tokens.keys() & {
+                MissCause.OTHER_SALT,
+                MissCause.EVICTED,
+                MissCause.READS_SKIPPED,
+            }
+            reference = prediction.nearest.index if elsewhere else None
+        return None if reference is None else self._earlier.line(reference)
 
     def _possible(self, entry: LogEntry, prediction: Prediction, renderer: ChatRenderer) -> int:
         """What the cache can have served if the reply that this request goes on from was generated as sent."""
