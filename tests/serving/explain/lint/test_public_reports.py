@@ -264,6 +264,7 @@ def test_a_prompt_below_one_large_block_is_not_broken(linted: Lint) -> None:
 
 
 def test_prompt_logprobs_disable_reads_of_the_cache_and_not_writes(linted: Lint) -> None:
+    asked = [ask(RULES, QUESTION), ask(RULES, QUESTION, prompt_logprobs=1), ask(RULES, QUESTION)]
     _, second, third = linted("qwen2_5", *asked)
     assert second.miss.cached_tokens == 0
     assert second.miss.tokens[MissCause.READS_SKIPPED] == third.miss.cached_tokens > 0
