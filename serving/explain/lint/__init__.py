@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from serving.explain.lint.builder import ReportBuilder
+from serving.explain.lint.lines import request_line
 from serving.explain.lint.linter import Kept, LintedRequest, Linter, LintOptions, SkippedLine
 from serving.explain.lint.reader import LogReader
 from serving.explain.lint.replies import ReplyIds
@@ -23,4 +24,5 @@ __all__ = [
     "SkippedLine",
     "UsageFlag",
     "UsageProblem",
+    "request_line",
 ]

@@ -85,6 +85,8 @@ class Linter:
 
     def __init__(self, reader: LogReader, folder: Path, options: LintOptions) -> None:
         """Args: `folder` the model's, for its template and tokenizer. Raises: UsageError for a bad option."""
+        self.bytes_read = 0
+        """How far into the log the last verdict lies."""
         self._reader = reader
         self._options = options
         self._served_name = options.served_name
@@ -104,6 +106,7 @@ class Linter:
     def requests(self) -> Iterator[LintedRequest | SkippedLine]:
         """Every line's verdict, as soon as it is known."""
         for raw in self._reader:
+            self.bytes_read = raw.offset + len(raw.data)
             try:
                 yield self._line(raw)
             except LabError as error:
