@@ -281,7 +281,7 @@ def _example(group: Group) -> None:
     OUT.print(f"  {plain(example.detail)}", soft_wrap=True)
     for label, side in (("stored", example.stored), ("sent", example.sent)):
         OUT.print(
-            f"  [dim]{label:>6}[/] {plain(_end(example.lead))}[bold red]{plain(side.text[:_QUOTED])}[/]",
+            f"  [dim]{label:>6}[/] {plain(example.lead[-_QUOTED // 2 :])}[bold red]{plain(side.text[:_QUOTED])}[/]",
             soft_wrap=True,
         )
 
