@@ -52,7 +52,7 @@ def _summarised(difference: Difference, edit: Edit) -> Finding | None:
             f"{_messages(edit.stored_from, edit.stored_to)} of the earlier request became {new}.",
         )
     change = difference.change
-    if change is None or not difference.one_conversation:
+    if change is None or not (edit.resumes or _is_system(difference, change)):
         return None
     shared = shared_characters(change.stored, change.sent)
     heading = change.sent[: max(shared, 1)][-_HEADING:]
@@ -74,11 +74,9 @@ def _edited(difference: Difference, edit: Edit) -> Finding | None:
             f"already, from message {edit.sent_from} on.",
         )
     change = difference.change
-    if change is not None and (edit.resumes or (difference.one_conversation and _overlaps(change))):
-        system = difference.sent.messages[change.message_index].get("role") in ("system", "developer")
-        return Finding(
-            MissCause.EDITED_MIDDLE, _how(change), change=_HEAD_CHANGE if system and not edit.resumes else ""
-        )
+    if change is not None and (edit.resumes or _is_same(difference, change)):
+        head = _is_system(difference, change) and not edit.resumes
+        return Finding(MissCause.EDITED_MIDDLE, _how(change), change=_HEAD_CHANGE if head else "")
     if edit.resumes:
         return Finding(
             MissCause.EDITED_MIDDLE,
@@ -87,15 +85,22 @@ def _edited(difference: Difference, edit: Edit) -> Finding | None:
     return None
 
 
-def _overlaps(change: Change) -> bool:
-    """Whether both are one text with a small change: what they share at both ends is most of the shorter one.
+def _is_system(difference: Difference, change: Change) -> bool:
+    return difference.sent.messages[change.message_index].get("role") in ("system", "developer")
+
+
+def _is_same(difference: Difference, change: Change) -> bool:
+    """Whether both are one message with another text: the result of one call, or mostly the same words.
 
     Questions to one form ("Summarise this: …") share a beginning and are different questions.
     """
+    if difference.sent.messages[change.message_index].get("role") == "tool":
+        return True  # `change` compares messages that answer the same call
     shorter = min(len(change.stored), len(change.sent))
     begin = shared_characters(change.stored, change.sent)
     end = shared_characters(change.stored[::-1], change.sent[::-1])
-    return shorter > 0 and min(begin + end, shorter) >= _SAME_SHARE * shorter
+    most = shorter > 0 and min(begin + end, shorter) >= _SAME_SHARE * shorter
+    return most and difference.one_conversation
 
 
 def _how(change: Change) -> str:
