@@ -329,12 +329,27 @@ def _done_to_texts(manifest: ContextManifest) -> list[str]:
             f"{masking.tokens_after} tokens"
         )
         lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    lines += [
+        f"compacted: {len(done.covers)} items into {', '.join(done.summaries)} ({done.strategy}), "
+        f"{done.tokens_before} → {done.tokens_after} tokens"
+        for done in manifest.compactions
+    ]
+    if (verdict := manifest.compaction) is not None:
+        why = (
+            f"due, plan {verdict.plan_id[:12]}" if verdict.plan_id else str(verdict.reason).replace("_", " ")
+        )
+        lines.append(f"compaction: {why}")
     if (bar := manifest.status_bar) is not None:
         lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
     lines += [
         f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
         for mark in manifest.inert_marks
     ]
+    if manifest.redaction is not None:
+        lines += [
+            f"looks sensitive: {found.item_id} holds {', '.join(found.kinds)}"
+            for found in manifest.redaction.sensitive
+        ]
     return lines
 
 
