@@ -173,13 +173,18 @@ def cycles(
     ends: Sequence[int],
     chosen: CompactionPolicy,
     summariser: Summariser = extractive,
+    *,
+    budget: int | None = None,
 ) -> tuple[Compaction, ...]:
-    """A compaction after every task, each one stored and sent with all later requests."""
+    """A compaction after every task, each one stored and sent with all later requests.
+
+    With a budget only where the log is over the threshold, else always.
+    """
     done: list[Compaction] = []
     for end in [*ends[1:], len(history)]:
-        made = plan(history[:end], chosen, done=done)
+        used = 8000 if budget is None else size(apply_compactions(history[:end], done))
+        made = plan(history[:end], chosen, done=done, used=used, budget=budget or 8000)
         if isinstance(made, CompactionPlan) and isinstance(result := run(made, summariser), Compaction):
-            apply_compactions(history, [*done, result])
             done.append(result)
     return tuple(done)
 
