@@ -27,7 +27,8 @@ from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, T
 from serving.assembler.faults import Fault, Invariant
 from serving.assembler.first_difference import FirstByte, FirstToken
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
-from serving.assembler.kinds import Kind, Layer, Region, Trust
+from serving.assembler.kinds import Kind, Layer, Region, Stage, Trust
+from serving.assembler.lint import SimilarTools, ToolPart, similar_tools
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.masking import (
     KeepReason,
@@ -46,6 +47,7 @@ from serving.assembler.payloads import (
     Evidence,
     Example,
     Instruction,
+    Loads,
     Memory,
     Note,
     Notification,
@@ -81,6 +83,8 @@ from serving.assembler.request import (
     RunLimits,
     TaskState,
 )
+from serving.assembler.skills import DeferredTool, DeferredTools, Skill, SkillFile, SkillLibrary
+from serving.assembler.stages import stage_allows
 from serving.assembler.status_bar import (
     Bar,
     BarPolicy,
@@ -95,8 +99,10 @@ from serving.assembler.status_bar import (
     place_bar,
 )
 from serving.assembler.status_state import BarState, ErrorFacts, SystemState, TodoItem, TodoStatus
+from serving.assembler.subagent import Conclusion, ConclusionTooLong, conclude, inheriting, self_contained
 from serving.assembler.timestamps import stamped
 from serving.assembler.trajectory import Trajectory, history_items, tool_items, turns_from_messages
+from serving.assembler.typed_observation import Observation
 from serving.assembler.utility import Terms, UtilityWeights
 from serving.assembler.working_directory import ShellTool, working_directory
 
@@ -120,11 +126,15 @@ __all__ = [
     "Choice",
     "Classification",
     "CoarseReason",
+    "Conclusion",
+    "ConclusionTooLong",
     "Condition",
     "ContextItem",
     "ContextManifest",
     "ContextPolicy",
     "Decision",
+    "DeferredTool",
+    "DeferredTools",
     "Draft",
     "DraftMessage",
     "DraftTool",
@@ -146,6 +156,7 @@ __all__ = [
     "KeepReason",
     "Kind",
     "Layer",
+    "Loads",
     "LocalSpan",
     "ManifestDiff",
     "Mask",
@@ -159,6 +170,7 @@ __all__ = [
     "MissingSource",
     "Note",
     "Notification",
+    "Observation",
     "OpenQuestion",
     "OutputContract",
     "PackerName",
@@ -180,9 +192,14 @@ __all__ = [
     "Scope",
     "Section",
     "ShellTool",
+    "SimilarTools",
+    "Skill",
     "SkillBody",
     "SkillEntry",
+    "SkillFile",
+    "SkillLibrary",
     "Snapshot",
+    "Stage",
     "StatusBar",
     "StatusRun",
     "SuffixPosition",
@@ -198,6 +215,7 @@ __all__ = [
     "ToolCall",
     "ToolContract",
     "ToolOrder",
+    "ToolPart",
     "ToolResult",
     "ToolSpec",
     "ToolStep",
@@ -213,8 +231,10 @@ __all__ = [
     "assemble",
     "build_bar",
     "cheaper_by_simulation",
+    "conclude",
     "diff",
     "history_items",
+    "inheriting",
     "item_of",
     "leaves",
     "may_drop_history",
@@ -222,7 +242,10 @@ __all__ = [
     "place_bar",
     "plan_masking",
     "replay",
+    "self_contained",
+    "similar_tools",
     "simulate_status",
+    "stage_allows",
     "stamped",
     "tool_items",
     "turns_from_messages",

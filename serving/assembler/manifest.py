@@ -28,6 +28,7 @@ class DropReason(StrEnum):
     NO_ATTEMPTS_LEFT = "no_attempts_left"
     DEADLINE_PASSED = "deadline_passed"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_NOT_IN_STAGE = "tool_not_in_stage"
     UTILITY_NOT_POSITIVE = "utility_not_positive"
     NO_ROOM = "no_room"
 
