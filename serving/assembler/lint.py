@@ -39,7 +39,7 @@ class ToolPart(StrEnum):
     SCHEMA = "schema"
 
 
-ALIKE: Final = MappingProxyType({ToolPart.NAME: 0.8, ToolPart.DESCRIPTION: 0.85, ToolPart.SCHEMA: 0.8})
+ALIKE: Final = MappingProxyType({ToolPart.NAME: 0.75, ToolPart.DESCRIPTION: 0.85, ToolPart.SCHEMA: 0.8})
 """From which similarity on a part of two tools is nearly the same; the descriptions of one product share many
 words, so theirs is the highest."""
 
