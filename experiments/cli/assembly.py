@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.console import ERR, OUT, print_json
+from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, renderer_for, renderer_here
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from experiments.cli.assembly_files import RendererNote
-    from serving.assembler import ContextManifest, ContextPolicy, HandOff, Packet, Renderer
+    from serving.assembler import (
+        AssemblyRequest,
+        ContextManifest,
+        ContextPolicy,
+        HandOff,
+        Packet,
+        SimilarTools,
+    )
 
 policy_app = typer.Typer(
     no_args_is_help=True,
@@ -25,17 +34,6 @@ policy_app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-ModelFiles = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", help="Count with this model's template and tokenizer (a name or a folder)."
-    ),
-]
-
-ESTIMATE_NOTE = (
-    "Tokens are an estimate, one for every four characters of an item and none for framing: "
-    "--model counts with a real template."
-)
 
 
 def assemble(
@@ -68,7 +66,7 @@ def assemble(
 
     wanted, chosen = read_request(request), read_policy(policy)
     note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
-    renderer = _renderer(note, pull=True)
+    renderer = renderer_for(note, pull=True)
     outcome = build(wanted, chosen, renderer)
     if folder is not None:
         rendered = (
@@ -77,11 +75,20 @@ def assemble(
             else renderer.render(outcome.messages, outcome.tools, outcome.spans)
         )
         save(folder, wanted, chosen, note, outcome, rendered)
+    alike = _alike(wanted, outcome)
     if as_json:
-        print_json(_document(outcome, note))
+        print_json(_document(outcome, note, alike))
     else:
         if model is None:
             ERR.print(ESTIMATE_NOTE)
+        for pair in alike:
+            parts = " and ".join(part.value for part in pair.alike)
+            ERR.print(
+                plain(
+                    f"warning: {pair.first} and {pair.second} are nearly the same in {parts}; merge or rename one"
+                ),
+                soft_wrap=True,
+            )
         _show(outcome)
         if folder is not None:
             OUT.print(plain(f"saved in {folder}"))
@@ -141,7 +148,7 @@ def replay(
         saved.manifest,
         request=saved.request,
         policy=saved.policy,
-        renderer=_renderer_here(note),
+        renderer=renderer_here(note),
     )
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -222,39 +229,18 @@ def _toml(policy: ContextPolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
-    """The renderer that `note` names; `UsageError` for a model that is none."""
-    from serving.assembler import FixedCounter
+def _alike(request: AssemblyRequest, outcome: Packet | HandOff) -> tuple[SimilarTools, ...]:
+    """Look-alikes among the tools that are offered; others may not even be named."""
+    from serving.assembler import ToolContract, similar_tools
 
-    if note.model is None:
-        return FixedCounter()
-    from serving.chat import ChatRenderer
-    from serving.errors import UsageError
-    from serving.models import ensure, on_disk
-
-    if Path(note.model).is_dir():
-        return ChatRenderer(Path(note.model))
-    if (here := on_disk(note.model)) is not None:
-        return ChatRenderer(here.path)
-    if not pull:
-        raise UsageError(f"{note.model} is not on this disk.")
-    with ConsoleProgress() as progress:
-        return ChatRenderer(ensure(note.model, progress=progress).path)
+    offered = {tool.id for tool in outcome.manifest.tools}
+    contracts = (item.payload for item in request.tools if item.id in offered)
+    return similar_tools([contract.spec for contract in contracts if isinstance(contract, ToolContract)])
 
 
-def _renderer_here(note: RendererNote | None) -> Renderer | None:
-    from serving.errors import UsageError
-
-    if note is None:
-        return None
-    try:
-        return _renderer(note, pull=False)
-    except UsageError as error:
-        ERR.print(plain(f"The renderer cannot be had: {error}"))
-        return None
-
-
-def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonValue]:
+def _document(
+    outcome: Packet | HandOff, note: RendererNote, alike: Sequence[SimilarTools]
+) -> dict[str, JsonValue]:
     from serving.assembler import Packet
 
     ending = "packet" if isinstance(outcome, Packet) else "hand_off"
@@ -262,6 +248,7 @@ def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonVa
         "outcome": ending,
         "estimate": note.kind == "estimate",
         "manifest_id": outcome.manifest.manifest_id,
+        "similar_tools": [pair.model_dump(mode="json") for pair in alike],
         ending: outcome.model_dump(mode="json"),
     }
 

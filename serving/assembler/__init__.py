@@ -24,8 +24,25 @@ from serving.assembler.break_even import (
 from serving.assembler.counter import FixedCounter
 from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
+from serving.assembler.expectation import (
+    Case,
+    Expectation,
+    Expected,
+    Outcome,
+    Standing,
+    Violation,
+    violations,
+)
 from serving.assembler.faults import Fault, Invariant
 from serving.assembler.first_difference import FirstByte, FirstToken
+from serving.assembler.incident import (
+    CaseResult,
+    IncidentClass,
+    Regression,
+    RegressionReport,
+    build_regression,
+    check_regression,
+)
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
 from serving.assembler.kinds import Kind, Layer, Region, Stage, Trust
 from serving.assembler.lint import SimilarTools, ToolPart, similar_tools
@@ -122,6 +139,8 @@ __all__ = [
     "BreakEven",
     "BreakEvenInputs",
     "Carrier",
+    "Case",
+    "CaseResult",
     "Change",
     "Choice",
     "Classification",
@@ -145,12 +164,15 @@ __all__ = [
     "ErrorLevel",
     "Evidence",
     "Example",
+    "Expectation",
+    "Expected",
     "Fault",
     "FirstByte",
     "FirstToken",
     "FixedCounter",
     "HandOff",
     "HandOffReason",
+    "IncidentClass",
     "Instruction",
     "Invariant",
     "KeepReason",
@@ -172,6 +194,7 @@ __all__ = [
     "Notification",
     "Observation",
     "OpenQuestion",
+    "Outcome",
     "OutputContract",
     "PackerName",
     "Packet",
@@ -181,6 +204,8 @@ __all__ = [
     "Question",
     "ReasoningEcho",
     "Region",
+    "Regression",
+    "RegressionReport",
     "Rendered",
     "Renderer",
     "RendererIdentity",
@@ -200,6 +225,7 @@ __all__ = [
     "SkillLibrary",
     "Snapshot",
     "Stage",
+    "Standing",
     "StatusBar",
     "StatusRun",
     "SuffixPosition",
@@ -225,12 +251,15 @@ __all__ = [
     "UserTurn",
     "UtilityWeights",
     "Verdict",
+    "Violation",
     "ablations",
     "advise",
     "apply_masking",
     "assemble",
     "build_bar",
+    "build_regression",
     "cheaper_by_simulation",
+    "check_regression",
     "conclude",
     "diff",
     "history_items",
@@ -249,5 +278,6 @@ __all__ = [
     "stamped",
     "tool_items",
     "turns_from_messages",
+    "violations",
     "working_directory",
 ]

@@ -214,7 +214,7 @@ def test_a_long_conclusion_that_is_kept_is_cut_at_a_line_and_says_so() -> None:
     assert isinstance(made, Conclusion)
     assert made.text == (
         "r3 is in force.\nIt was checked at 2026-10-02.\n"
-        "[69 more characters; the whole conclusion: toolrun://r/1]"
+        "[70 more characters; the whole conclusion: toolrun://r/1]"
     )
     assert (made.complete, made.tokens, made.artifact_ref) == (False, 16, "toolrun://r/1")
 
