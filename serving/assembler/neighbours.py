@@ -17,9 +17,14 @@ from serving.assembler.kinds import Kind, Stage
 from serving.assembler.manifest import DropReason
 from serving.assembler.payloads import Authority, Memory, ToolContract, ToolStep
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.utility import Terms
 
 _SHORT_OUTPUT: Final = "ok"
 _OPTIONAL_KNOWLEDGE: Final = frozenset({Kind.EVIDENCE, Kind.MEMORY, Kind.EXAMPLE})
+_RESIDUE: Final = 0.05
+"""What scorers find in harmless items too: a policy that cannot bear it blocks everything."""
+_USEFUL: Final = 0.5
+"""Relevance times authority from which on a twin keeps those of its model."""
 _FRAMING_ROOM: Final = 1_000
 """Tokens for the template text and fences around an added item."""
 
@@ -154,18 +159,16 @@ def _kept_in(near: Neighbourhood) -> Iterator[Case]:
 
 
 def _harmless(item: ContextItem, request: AssemblyRequest) -> ContextItem:
-    """The item with nothing left that a rule could have against it; relevance and authority stay its own."""
+    """The item with nothing left that a sound rule could have against it."""
     terms, context = item.terms, request.context
+    useful = terms.relevance * terms.authority >= _USEFUL
     update: dict[str, object] = {
         "scope": Scope(tenant=None if item.scope.tenant is None else context.tenant),
-        "terms": terms.model_copy(
-            update={
-                "relevance": terms.relevance or 1.0,
-                "authority": terms.authority or 1.0,
-                "freshness": 1.0,
-                "redundancy": 0.0,
-                "injection_risk": 0.0,
-            }
+        "terms": Terms(
+            relevance=terms.relevance if useful else 1.0,
+            authority=terms.authority if useful else 1.0,
+            redundancy=min(terms.redundancy, _RESIDUE),
+            injection_risk=min(terms.injection_risk, _RESIDUE),
         ),
         "condition": None,
     }
