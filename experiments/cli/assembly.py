@@ -33,6 +33,9 @@ policy_app = typer.Typer(
     epilog="Examples: ctxlab policy list | ctxlab policy show before-task > mine.toml",
 )
 
+_MOST_ROWS = 200
+"""Of one table; nobody reads more, and a terminal takes minutes for many thousands."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
@@ -258,21 +261,23 @@ def _show(outcome: Packet | HandOff) -> None:
 
     manifest = outcome.manifest
     items = Table("layer", "item", "kind", "tokens", "why", box=None, header_style="bold")
-    for item in manifest.selected:
+    for item in manifest.selected[:_MOST_ROWS]:
         why = "required" if item.required else f"utility {item.utility:g}"
         items.add_row(*map(plain, (item.layer.value, item.id, item.kind.value, str(item.tokens), why)))
     OUT.print(items)
+    _say_rest(len(manifest.selected))
     layers = ", ".join(f"{layer.value} {tokens}" for layer, tokens in manifest.tokens_by_layer.items())
     OUT.print("")
     OUT.print(plain(f"layers: {layers or 'none'}, framing {manifest.budget.framing}"), soft_wrap=True)
     OUT.print(_budget_line(manifest), soft_wrap=True)
     if manifest.dropped:
         out = Table("stayed out", "kind", "tokens", "why", box=None, header_style="bold")
-        for left in manifest.dropped:
+        for left in manifest.dropped[:_MOST_ROWS]:
             tokens = "unknown" if left.tokens is None else f"≈ {left.tokens}"
             out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
         OUT.print("")
         OUT.print(out)
+        _say_rest(len(manifest.dropped))
     for gap in manifest.missing:
         OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
     if isinstance(outcome, HandOff):
@@ -282,6 +287,11 @@ def _show(outcome: Packet | HandOff) -> None:
             soft_wrap=True,
         )
     OUT.print(plain(f"manifest {manifest.manifest_id}"), soft_wrap=True)
+
+
+def _say_rest(rows: int) -> None:
+    if rows > _MOST_ROWS:
+        OUT.print(f"… and {rows - _MOST_ROWS:,} more; --json has all of them")
 
 
 def _budget_line(manifest: ContextManifest) -> str:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32_000_000
 """Of one file: a request far beyond any window is a mistake, and reading it would only take memory."""
 
+MOST_ITEMS: Final = 50_000
+"""Of one request; each takes at least a token, and a window of candidates was ranked and cut before."""
+
 MOST_DIGITS: Final = 18
 """Of a whole number; larger ones do not fit where sizes are multiplied."""
 
@@ -82,7 +85,13 @@ class Saved:
 
 def read_request(path: Path) -> AssemblyRequest:
     """The request in a JSON file; `UsageError` names the file, the item and the field."""
-    return parsed(AssemblyRequest, read_json(path), path)
+    value = read_json(path)
+    groups = value.values() if isinstance(value, dict) else ()
+    if (count := sum(len(group) for group in groups if isinstance(group, list))) > MOST_ITEMS:
+        raise UsageError(
+            f"{path} has {count:,} items, but at most {MOST_ITEMS:,} are read; rank and cut the candidates first."
+        )
+    return parsed(AssemblyRequest, value, path)
 
 
 def read_policy(name_or_path: str) -> ContextPolicy:
