@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiments.cli.assembly import AsJson
 from experiments.cli.console import ERR, OUT, print_json
-from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, renderer_for
+from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, note_for, renderer_for
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -36,15 +36,13 @@ def ablate(
     No model is called: whether an answer suffers is for a study to measure. Required items stay, and are counted
     under "kept", unless they are to be removed.
 
-    Example: ctxlab ablate tests/fixtures/support_agent.json --by kind
+    Example: ctxlab ablate examples/support_agent.json --by kind
     """
-    from experiments.cli.assembly_files import RendererNote, read_policy, read_request
+    from experiments.cli.assembly_files import read_policy, read_request
     from serving.assembler import HandOff, ablations, assemble
 
     wanted, chosen, unit = read_request(request), read_policy(policy), _unit(by)
-    renderer = renderer_for(
-        RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate"), pull=True
-    )
+    renderer = renderer_for(note_for(wanted, model), pull=True)
     whole = assemble(wanted, chosen, renderer)
     rows: list[_Row] = []
     for ablation in ablations(wanted, unit, remove_required=remove_required):

@@ -11,10 +11,12 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, print_json
-from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, renderer_for, renderer_here
+from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, note_for, renderer_for, renderer_here
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import JsonValue
 
     from experiments.cli.assembly_files import RendererNote
@@ -45,6 +47,9 @@ def assemble(
         str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
     ] = "default",
     model: ModelFiles = None,
+    window: Annotated[
+        int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")
+    ] = None,
     as_json: AsJson = False,
     folder: Annotated[
         Path | None,
@@ -59,16 +64,20 @@ def assemble(
 
     Examples:
 
-      ctxlab assemble tests/fixtures/support_agent.json
+      ctxlab assemble examples/support_agent.json
 
-      ctxlab assemble tests/fixtures/support_agent.json --policy before-task --save runs/before-task
+      ctxlab assemble examples/support_agent.json --policy before-task --save runs/before-task
+
+      ctxlab assemble examples/j42_export.json --window 1300
     """
-    from experiments.cli.assembly_files import RendererNote, read_policy, read_request, save
+    from experiments.cli.assembly_files import read_policy, read_request, save, with_window
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
     wanted, chosen = read_request(request), read_policy(policy)
-    note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
+    if window is not None:
+        wanted = with_window(wanted, window)
+    note = note_for(wanted, model)
     renderer = renderer_for(note, pull=True)
     outcome = build(wanted, chosen, renderer)
     if folder is not None:
@@ -215,20 +224,13 @@ def show_policy(
 
 
 def _toml(policy: ContextPolicy) -> str:
-    """Texts, one list and one table of numbers: JSON's spelling of these is TOML's."""
+    """Texts, numbers, one list and tables of these: JSON's spelling of them is TOML's; what is off is absent."""
     choices = policy.model_dump(mode="json")
     tables = {name: value for name, value in choices.items() if isinstance(value, dict)}
-    lines = [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in choices.items()
-        if name not in tables
-    ]
+    lines = [f"# {name}: off; a table [{name}] switches it on" for name in choices if choices[name] is None]
+    lines += _assignments({name: value for name, value in choices.items() if name not in tables})
     for name, table in tables.items():
-        lines += [
-            "",
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
-        ]
+        lines += ["", f"[{name}]", *_assignments(table)]
     return "\n".join(lines) + "\n"
 
 
@@ -239,6 +241,14 @@ def _alike(request: AssemblyRequest, outcome: Packet | HandOff) -> tuple[Similar
     offered = {tool.id for tool in outcome.manifest.tools}
     contracts = (item.payload for item in request.tools if item.id in offered)
     return similar_tools([contract.spec for contract in contracts if isinstance(contract, ToolContract)])
+
+
+def _assignments(values: Mapping[str, JsonValue]) -> list[str]:
+    return [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _document(
@@ -278,6 +288,8 @@ def _show(outcome: Packet | HandOff) -> None:
         OUT.print("")
         OUT.print(out)
         _say_rest(len(manifest.dropped))
+    for line in _done_to_texts(manifest):
+        OUT.print(plain(line), soft_wrap=True)
     for gap in manifest.missing:
         OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
     if isinstance(outcome, HandOff):
@@ -292,6 +304,24 @@ def _show(outcome: Packet | HandOff) -> None:
 def _say_rest(rows: int) -> None:
     if rows > _MOST_ROWS:
         OUT.print(f"… and {rows - _MOST_ROWS:,} more; --json has all of them")
+
+
+def _done_to_texts(manifest: ContextManifest) -> list[str]:
+    """What stands in the packet in place of what came in."""
+    lines: list[str] = []
+    if (masking := manifest.masking) is not None:
+        lines.append(
+            f"masked: {len(masking.masks)} tool results, all results ≈ {masking.tokens_before} → "
+            f"{masking.tokens_after} tokens"
+        )
+        lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    if (bar := manifest.status_bar) is not None:
+        lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
+    lines += [
+        f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
+        for mark in manifest.inert_marks
+    ]
+    return lines
 
 
 def _budget_line(manifest: ContextManifest) -> str:

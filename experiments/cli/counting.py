@@ -12,7 +12,7 @@ from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
     from experiments.cli.assembly_files import RendererNote
-    from serving.assembler import Renderer
+    from serving.assembler import AssemblyRequest, Renderer
 
 ModelFiles = Annotated[
     str | None,
@@ -22,9 +22,18 @@ ModelFiles = Annotated[
 ]
 
 ESTIMATE_NOTE: Final = (
-    "Tokens are an estimate, one for every four characters of an item and none for framing: "
-    "--model counts with a real template."
+    "Tokens are an estimate: what an item says of itself, else one for every four characters, and none for "
+    "framing. --model counts with a real template."
 )
+
+
+def note_for(request: AssemblyRequest, model: str | None) -> RendererNote:
+    """The note of the renderer for one request: a model's files, else the estimate by the items' own sizes."""
+    from experiments.cli.assembly_files import RendererNote, given_sizes
+
+    if model:
+        return RendererNote(kind="model", model=model)
+    return RendererNote(kind="estimate", sizes=given_sizes(request))
 
 
 def renderer_for(note: RendererNote, *, pull: bool) -> Renderer:
@@ -32,7 +41,7 @@ def renderer_for(note: RendererNote, *, pull: bool) -> Renderer:
     from serving.assembler import FixedCounter
 
     if note.model is None:
-        return FixedCounter()
+        return FixedCounter(note.sizes)
     from serving.chat import ChatRenderer
     from serving.errors import UsageError
     from serving.models import ensure, on_disk

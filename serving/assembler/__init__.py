@@ -21,14 +21,15 @@ from serving.assembler.break_even import (
     cheaper_by_simulation,
     simulate_status,
 )
+from serving.assembler.carry import Carry, PlacedBar
 from serving.assembler.counter import FixedCounter
 from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
 from serving.assembler.expectation import (
     Case,
+    Ending,
     Expectation,
     Expected,
-    Outcome,
     Standing,
     Violation,
     violations,
@@ -57,6 +58,7 @@ from serving.assembler.masking import (
     plan_masking,
 )
 from serving.assembler.messages import FRAMING, item_of, leaves, part_id
+from serving.assembler.neutral import Neutraliser
 from serving.assembler.packet import HandOff, HandOffReason, Message, Packet, PacketSpan, ToolCall, ToolSpec
 from serving.assembler.payloads import (
     AssistantTurn,
@@ -88,7 +90,14 @@ from serving.assembler.policy import (
     SuffixPosition,
     ToolOrder,
 )
-from serving.assembler.renderer import CoarseReason, Rendered, Renderer, RendererIdentity, TokenSpan
+from serving.assembler.renderer import (
+    AddedToken,
+    CoarseReason,
+    Rendered,
+    Renderer,
+    RendererIdentity,
+    TokenSpan,
+)
 from serving.assembler.replay import MissingSnapshot, Replay, ReplayReason, Snapshot, Verdict, replay
 from serving.assembler.request import (
     AssemblyRequest,
@@ -127,6 +136,7 @@ __all__ = [
     "FRAMING",
     "AblateBy",
     "Ablation",
+    "AddedToken",
     "Advice",
     "Aspect",
     "AssemblyRequest",
@@ -139,6 +149,7 @@ __all__ = [
     "BreakEven",
     "BreakEvenInputs",
     "Carrier",
+    "Carry",
     "Case",
     "CaseResult",
     "Change",
@@ -160,6 +171,7 @@ __all__ = [
     "DropReason",
     "DropRefusal",
     "DropVerdict",
+    "Ending",
     "ErrorFacts",
     "ErrorLevel",
     "Evidence",
@@ -190,15 +202,16 @@ __all__ = [
     "MissingReason",
     "MissingSnapshot",
     "MissingSource",
+    "Neutraliser",
     "Note",
     "Notification",
     "Observation",
     "OpenQuestion",
-    "Outcome",
     "OutputContract",
     "PackerName",
     "Packet",
     "PacketSpan",
+    "PlacedBar",
     "Placement",
     "PromptCost",
     "Question",

@@ -27,7 +27,7 @@ class Standing(StrEnum):
     """Neither in the packet nor among the dropped: no trace of it."""
 
 
-class Outcome(StrEnum):
+class Ending(StrEnum):
     """What an assembly comes to."""
 
     PACKET = "packet"
@@ -55,7 +55,7 @@ class Expected(Record):
 class Expectation(Record):
     """All that must hold; `items` matter only in a packet, since a hand-off sends nothing."""
 
-    outcome: Outcome = Outcome.PACKET
+    outcome: Ending = Ending.PACKET
     items: tuple[Expected, ...] = ()
 
 
@@ -88,7 +88,7 @@ def violations(
         outcome = assemble(request, policy, renderer)
     except UsageError as error:
         return (Violation(id=None, expected=f"a {expectation.outcome.value}", got=f"a refusal: {error}"),)
-    made = Outcome.PACKET if isinstance(outcome, Packet) else Outcome.HAND_OFF
+    made = Ending.PACKET if isinstance(outcome, Packet) else Ending.HAND_OFF
     if made is not expectation.outcome:
         return (Violation(id=None, expected=f"a {expectation.outcome.value}", got=f"a {made.value}"),)
     if not isinstance(outcome, Packet):

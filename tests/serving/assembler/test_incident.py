@@ -14,6 +14,7 @@ from serving.assembler import (
     ContextItem,
     ContextPolicy,
     DropReason,
+    Ending,
     Evidence,
     Expectation,
     Expected,
@@ -21,7 +22,6 @@ from serving.assembler import (
     IncidentClass,
     Instruction,
     Memory,
-    Outcome,
     PackerName,
     Regression,
     RequestContext,
@@ -396,7 +396,7 @@ def test_a_regression_whose_old_policy_passes_now_proves_nothing_and_says_so() -
 
 def test_a_hand_off_and_verbatim_output_can_be_expected() -> None:
     small = request(history=output("row " * 2000))
-    hand_off = Expectation(outcome=Outcome.HAND_OFF)
+    hand_off = Expectation(outcome=Ending.HAND_OFF)
     assert violations(small, DEFAULT, COUNTER, hand_off) == ()
     packet = Expectation(items=(Expected(id="export-step", standing=Standing.SELECTED, verbatim=True),))
     assert violations(request(history=output("ok")), DEFAULT, COUNTER, packet) == ()
