@@ -50,6 +50,10 @@ def build(
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Id of an item that must stay in; can be repeated.")
     ] = None,
+    says: Annotated[
+        list[str] | None,
+        typer.Option("--says", help="Words that must be sent, by an item or a summary; can be repeated."),
+    ] = None,
     model: ModelFiles = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,6 +91,7 @@ def build(
         critical=item,
         corrected=read_request(corrected) if corrected is not None else None,
         keep=keep or (),
+        says=says or (),
     )
     save_regression(out, regression, note or RendererNote(kind="estimate"))
     if as_json:

@@ -10,7 +10,7 @@ from serving.assembler.assemble import assemble
 from serving.assembler.manifest import DropReason
 from serving.assembler.messages import item_of
 from serving.assembler.packet import Packet
-from serving.assembler.payloads import ToolStep
+from serving.assembler.payloads import Text, ToolStep
 from serving.assembler.policy import ContextPolicy
 from serving.assembler.record import Record
 from serving.assembler.renderer import Renderer
@@ -53,10 +53,12 @@ class Expected(Record):
 
 
 class Expectation(Record):
-    """All that must hold; `items` matter only in a packet, since a hand-off sends nothing."""
+    """All that must hold; `items` and `says` matter only in a packet, since a hand-off sends nothing."""
 
     outcome: Ending = Ending.PACKET
     items: tuple[Expected, ...] = ()
+    says: tuple[Text, ...] = ()
+    """Words that stand in one of the packet's messages, whoever says them: an item or a summary of it."""
 
 
 class Case(Record):
@@ -102,6 +104,12 @@ def violations(
             found.append(Violation(id=item.id, expected=_words(item.standing, item.reason), got=_words(*got)))
         elif item.verbatim and not _verbatim(outcome, request, item.id):
             found.append(Violation(id=item.id, expected="its results verbatim", got="other words"))
+    sent = [message.content or "" for message in outcome.messages]
+    found.extend(
+        Violation(id=None, expected=f"a packet that says '{words}'", got="none that does")
+        for words in expectation.says
+        if not any(words in content for content in sent)
+    )
     return tuple(found)
 
 

@@ -48,6 +48,8 @@ class _Cure(NamedTuple):
 
     selected: bool
     reasons: frozenset[DropReason] = frozenset()
+    summary_will_do: bool = False
+    """Whether the item may also be compacted, as long as the words that matter are said."""
 
 
 _WORTH: Final = frozenset(
@@ -67,7 +69,7 @@ _CURES: Final[Mapping[IncidentClass, _Cure]] = MappingProxyType(
         IncidentClass.POISONED_DOCUMENT: _Cure(selected=False, reasons=_WORTH),
         IncidentClass.MEMORY_CONTAMINATION: _Cure(selected=False, reasons=_WORTH | _MEMORY),
         IncidentClass.TOOL_OUTPUT_OVERFLOW: _KEPT_IN,
-        IncidentClass.LOSSY_COMPACTION: _KEPT_IN,
+        IncidentClass.LOSSY_COMPACTION: _Cure(selected=True, summary_will_do=True),
     }
 )
 """Lack of room is no cure of any: it depends on what else was there."""
@@ -125,12 +127,15 @@ def build_regression(
     critical: str,
     corrected: AssemblyRequest | None = None,
     keep: Iterable[str] = (),
+    says: Iterable[str] = (),
 ) -> Regression:
     """The regression of one incident; what is built has been checked and passes.
 
     `critical` is the id of the item that the incident is about. `corrected` is the request as the repaired
     intake hands it in, where the cure is a label (a scope, a version, a memory's source) or an item that was
-    lost, and not a choice of the policy; it may not buy room. `keep` names what must stay in as well.
+    lost, and not a choice of the policy; it may not buy room. `keep` names what must stay in as well, `says`
+    gives words that must be sent: after a lossy compaction those of the lost constraint, which a good summary
+    repeats.
 
     Raises `UsageError` when the record does not replay exactly, when the old rules pass already, and when the
     new ones fail, by leaving the critical item out merely for lack of room too, or fail a neighbour.
@@ -139,13 +144,16 @@ def build_regression(
     after = request if corrected is None else _checked(corrected, request)
     item = _item(after, critical)
     cure = _cure(classification, manifest, critical, after)
-    expectation = _expectation(after, new_policy, renderer, critical, cure, keep)
+    words = tuple(says)
+    own = _expected(after, new_policy, renderer, critical, cure, says=bool(words))
+    kept = (Expected(id=item_id, standing=Standing.SELECTED) for item_id in sorted(set(keep)))
+    expectation = Expectation(items=(own, *kept), says=words)
     if not violations(request, old_policy, renderer, expectation):
         raise UsageError(
             f"The old policy '{old_policy.name}' passes this case already, so it is no regression of it; name "
             "another critical item or class."
         )
-    near = Neighbourhood(after, item, expectation.items[0])
+    near = Neighbourhood(after, item, own)
     cases = (
         Case(name=INCIDENT_CASE, about="What happened.", request=after, expectation=expectation),
         *neighbours(near),
@@ -237,25 +245,29 @@ def _cure(
     return cure
 
 
-def _expectation(
+def _expected(
     after: AssemblyRequest,
     policy: ContextPolicy,
     renderer: Renderer,
     critical: str,
     cure: _Cure,
-    keep: Iterable[str],
-) -> Expectation:
+    *,
+    says: bool,
+) -> Expected:
     """What the new rules make of the critical item, if that is a cure; it is pinned with its reason."""
-    kept = tuple(Expected(id=item_id, standing=Standing.SELECTED) for item_id in sorted(set(keep)))
-    if cure.selected:
-        return Expectation(items=(Expected(id=critical, standing=Standing.SELECTED), *kept))
+    selected = Expected(id=critical, standing=Standing.SELECTED)
+    if cure.selected and not (cure.summary_will_do and says):
+        return selected
     outcome = assemble(after, policy, renderer)
+    reason = next((item.reason for item in outcome.manifest.dropped if item.id == critical), None)
+    if cure.selected:
+        compacted = Expected(id=critical, standing=Standing.DROPPED, reason=DropReason.COMPACTED)
+        return compacted if reason is DropReason.COMPACTED else selected
     if not isinstance(outcome, Packet):
         raise UsageError(
             f"The new policy '{policy.name}' fails the case '{INCIDENT_CASE}': expected a packet, got a hand-off "
             f"{outcome.shortfall} tokens short; change the policy or the corrected request."
         )
-    reason = next((item.reason for item in outcome.manifest.dropped if item.id == critical), None)
     if reason is not None and reason not in cure.reasons:
         luck = ", which depends on what else was there" if reason is DropReason.NO_ROOM else ""
         raise UsageError(
@@ -268,7 +280,7 @@ def _expectation(
             "policy or the corrected request."
         )
     standing = Standing.ABSENT if reason is None else Standing.DROPPED
-    return Expectation(items=(Expected(id=critical, standing=standing, reason=reason), *kept))
+    return Expected(id=critical, standing=standing, reason=reason)
 
 
 def _words(cure: _Cure) -> str:

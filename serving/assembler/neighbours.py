@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from serving.assembler.carry import Carry
 from serving.assembler.expectation import Case, Expectation, Expected, Standing
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
 from serving.assembler.kinds import Kind, Stage
@@ -19,7 +20,6 @@ from serving.assembler.payloads import Authority, Memory, ToolContract, ToolStep
 from serving.assembler.request import AssemblyRequest
 from serving.assembler.utility import Terms
 
-_SHORT_OUTPUT: Final = "ok"
 _OPTIONAL_KNOWLEDGE: Final = frozenset({Kind.EVIDENCE, Kind.MEMORY, Kind.EXAMPLE})
 _RESIDUE: Final = 0.05
 """What scorers find in harmless items too: a policy that cannot bear it blocks everything."""
@@ -40,9 +40,13 @@ class Neighbourhood:
 
 def neighbours(near: Neighbourhood) -> tuple[Case, ...]:
     """All neighbours that make sense for the kind and place of the critical item, in a fixed order."""
-    made = [*_out_of_scope(near)]
-    made += _kept_in(near) if near.expected.standing is Standing.SELECTED else _kept_out(near)
-    return tuple(made)
+    if near.expected.reason is DropReason.COMPACTED:
+        rest = _compacted(near)
+    elif near.expected.standing is Standing.SELECTED:
+        rest = _kept_in(near)
+    else:
+        rest = _kept_out(near)
+    return (*_out_of_scope(near), *rest)
 
 
 def _out_of_scope(near: Neighbourhood) -> Iterator[Case]:
@@ -141,13 +145,14 @@ def _kept_in(near: Neighbourhood) -> Iterator[Case]:
                 _is(item.id, Standing.DROPPED, DropReason.UTILITY_NOT_POSITIVE),
             )
     steps = [one for one in request.history if isinstance(one.payload, ToolStep) and one.payload.results]
-    if steps:
-        short = request
+    # A compaction was made for the outputs as they were; with others it would not hold.
+    if steps and not request.carry.compactions:
+        short = request.model_copy(update={"carry": Carry()})
         for step in steps:
             short = _with(short, _short_output(step))
         yield _case(
             "short_outputs",
-            "Every tool answered in two letters.",
+            "Every tool answered in two words.",
             short,
             near.expected,
             *(
@@ -156,6 +161,18 @@ def _kept_in(near: Neighbourhood) -> Iterator[Case]:
                 if step.id != item.id
             ),
         )
+
+
+def _compacted(near: Neighbourhood) -> Iterator[Case]:
+    whole = near.request.model_copy(update={"carry": Carry()})
+    for item in near.request.history:
+        whole = _with_room(whole, item)
+    yield _case(
+        "before_compaction",
+        "Nothing of the log was compacted.",
+        whole,
+        _is(near.item.id, Standing.SELECTED),
+    )
 
 
 def _harmless(item: ContextItem, request: AssemblyRequest) -> ContextItem:
@@ -232,7 +249,7 @@ def _short_output(step: ContextItem) -> ContextItem:
     if not isinstance(step.payload, ToolStep):
         return step
     results = tuple(
-        result.model_copy(update={"content": _SHORT_OUTPUT, "artifact_ref": None})
+        result.model_copy(update={"content": f"ok {result.call_id}", "artifact_ref": None})
         for result in step.payload.results
     )
     return step.model_copy(update={"payload": step.payload.model_copy(update={"results": results})})

@@ -9,7 +9,9 @@ import pytest
 
 from serving.assembler import (
     AssemblyRequest,
+    AssistantTurn,
     Authority,
+    Carry,
     Case,
     ContextItem,
     ContextPolicy,
@@ -21,6 +23,7 @@ from serving.assembler import (
     FixedCounter,
     IncidentClass,
     Instruction,
+    MaskingLimits,
     Memory,
     PackerName,
     Regression,
@@ -43,6 +46,8 @@ from serving.assembler import (
     check_regression,
     violations,
 )
+from serving.assembler.compaction import Compaction, CompactionPolicy, Strategy, SummaryAnswer, finish
+from serving.assembler.prepare import estimated_tokens
 from serving.errors import UsageError
 
 CONTEXT = RequestContext(tenant="t1", actor="u1", now="2026-10-02")
@@ -361,6 +366,76 @@ def test_a_wrongly_taken_item_is_kept_out_by_the_new_policy() -> None:
         OUT_CASES,
     ).build()
     assert made.cases[0].expectation.items == (dropped("repeat", DropReason.UTILITY_NOT_POSITIVE),)
+
+
+LOG = (
+    ASKED,
+    ContextItem(id="answer", payload=AssistantTurn(text="The window closes at 14:00 on Fridays. " * 12)),
+    ContextItem(id="monday", payload=UserTurn(text="And on Mondays?")),
+    ContextItem(id="answer-2", payload=AssistantTurn(text="On Mondays all is free. " * 12)),
+    ContextItem(id="today", payload=UserTurn(text="And today?")),
+)
+COMPACTING = ContextPolicy(
+    name="compacting",
+    compaction=CompactionPolicy(
+        strategy=Strategy.COMBINED, threshold=0.1, target_tokens=64, keep_last=1, keep_user_turns=False
+    ),
+)
+
+
+def compacted(summary_text: str) -> AssemblyRequest:
+    asked = request(history=LOG)
+    plan = assemble(asked, COMPACTING, COUNTER).compaction
+    assert plan is not None
+    answer = SummaryAnswer(text=summary_text, model="m", finish_reason="stop")
+    made = finish(plan, [answer for _ in plan.tasks], estimated_tokens)
+    assert isinstance(made, Compaction), made
+    return asked.model_copy(update={"carry": Carry().with_compaction(made)})
+
+
+def test_a_summary_that_lost_a_constraint_is_cured_by_one_that_says_it() -> None:
+    incident = Incident(
+        IncidentClass.LOSSY_COMPACTION,
+        "answer",
+        compacted("The user asked about exports and was told the rules that hold for them."),
+        COMPACTING,
+        COMPACTING,
+        dropped("answer", DropReason.COMPACTED),
+        (*SCOPE_CASES, "before_compaction"),
+        compacted("The user asked about exports. The window closes at 14:00 on Fridays."),
+    )
+    made = incident.build(says=["closes at 14:00 on Fridays"])
+    own = made.cases[0].expectation
+    assert own.items == (incident.expected,)
+    assert [case.name for case in made.cases[1:]] == list(incident.neighbours)
+    assert str(violations(made.request, COMPACTING, COUNTER, own)[0]) == (
+        "expected a packet that says 'closes at 14:00 on Fridays', got none that does"
+    )
+    with pytest.raises(UsageError, match="The old policy 'compacting' passes"):
+        incident.build(says=["exports"])
+    with pytest.raises(UsageError, match="answer: expected selected, got dropped"):
+        incident.build()
+
+
+def test_an_overflow_is_cured_by_a_policy_that_masks() -> None:
+    later = ContextItem(id="later", payload=UserTurn(text="And now?"))
+    reply = ContextItem(id="reply", payload=AssistantTurn(text="Done."))
+    call = ToolCall(id="c2", name="export", arguments="{}")
+    step = ToolStep(calls=(call,), results=(ToolResult(call_id="c2", content="2 rows"),))
+    log = (*output("row " * 2000), reply, later, ContextItem(id="second-step", payload=step))
+    masking = ContextPolicy(name="masking", masking=MaskingLimits(threshold=100))
+    made = Incident(
+        IncidentClass.TOOL_OUTPUT_OVERFLOW,
+        "export-step",
+        request(history=log),
+        DEFAULT,
+        masking,
+        selected("export-step"),
+        (*SCOPE_CASES, "short_outputs"),
+    ).build()
+    report = check_regression(made, COUNTER)
+    assert report.passed
+    assert not check_regression(made, COUNTER, DEFAULT).passed
 
 
 def test_a_tool_that_was_offered_too_early_is_cured_by_its_stage() -> None:
