@@ -31,6 +31,7 @@ class DropReason(StrEnum):
     NO_ATTEMPTS_LEFT = "no_attempts_left"
     DEADLINE_PASSED = "deadline_passed"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_NOT_IN_STAGE = "tool_not_in_stage"
     COMPACTED = "compacted"
     """A summary stands for it; the original is in the log."""
     UTILITY_NOT_POSITIVE = "utility_not_positive"
