@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from serving.assembler.draft import Draft
+from serving.assembler.kinds import Region
 from serving.assembler.manifest import FaultRecord
 from serving.assembler.payloads import pairing_problem
 from serving.errors import LabError, UsageError
@@ -23,6 +24,8 @@ class Invariant(StrEnum):
     """At most one system message, and it is the first message. Checked."""
     TOOL_CALLS_PAIRED = "tool_calls_paired"
     """Every tool call is opened and closed, parallel ones included. Checked."""
+    RESULTS_IN_CALL_ORDER = "results_in_call_order"
+    """Results of parallel calls stand in the order of the calls: few templates print the ids. Checked."""
     STATIC_HEAD = "static_head"
     """System message, tools and examples hold nothing that changes from call to call."""
     TOOLS_FIXED = "tools_fixed"
@@ -69,7 +72,26 @@ def broken_invariants(draft: Draft) -> frozenset[Invariant]:
         broken.add(Invariant.ONE_SYSTEM_MESSAGE)
     if pairing_problem(draft.plain_messages()):
         broken.add(Invariant.TOOL_CALLS_PAIRED)
+    if _results_out_of_order(draft):
+        broken.add(Invariant.RESULTS_IN_CALL_ORDER)
     return frozenset(broken)
+
+
+def _results_out_of_order(draft: Draft) -> bool:
+    """Whether a result of the trajectory stands before that of an earlier call of the same message."""
+    place: dict[str, int] = {}
+    reached = -1
+    for message in draft.messages:
+        if message.region is not Region.TRAJECTORY:
+            continue  # an example is shown in the order in which its author wrote it
+        if message.message.role != "tool":
+            place = {call.id: index for index, call in enumerate(message.message.tool_calls)}
+            reached = -1
+        elif (index := place.get(message.message.tool_call_id or "")) is not None:
+            if index < reached:
+                return True
+            reached = index
+    return False
 
 
 def apply_faults(draft: Draft, faults: Sequence[Fault]) -> Draft:
