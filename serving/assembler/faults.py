@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 from serving.assembler.draft import Draft
 from serving.assembler.kinds import Region
 from serving.assembler.manifest import FaultRecord
+from serving.assembler.messages import item_of
 from serving.assembler.payloads import pairing_problem
 from serving.errors import LabError, UsageError
 
@@ -41,7 +42,7 @@ class Invariant(StrEnum):
     REPLACEMENTS_FROZEN = "replacements_frozen"
     """A text that stands for a longer one never changes after its first appearance."""
     REQUIRED_PRESENT = "required_present"
-    """Every required item is in the packet."""
+    """Every required item is in the packet. Checked for what was laid out in head, tools and trajectory."""
 
 
 @runtime_checkable
@@ -62,6 +63,17 @@ class Fault(Protocol):
 
     def apply(self, draft: Draft) -> Draft:
         """The sabotaged draft."""
+
+
+def lost_items(before: Draft, after: Draft) -> frozenset[str]:
+    """Items of head, tools and trajectory, all of which are required, that a fault took out of the packet."""
+
+    def present(draft: Draft, *regions: Region) -> set[str]:
+        messages = (message for message in draft.messages if message.region in regions)
+        spans = [span.item_id for message in messages for span in message.spans]
+        return {item_of(owner) for owner in [*spans, *(tool.item_id for tool in draft.tools)]}
+
+    return frozenset(present(before, Region.HEAD, Region.TRAJECTORY) - present(after, *Region))
 
 
 def broken_invariants(draft: Draft) -> frozenset[Invariant]:
@@ -97,12 +109,16 @@ def _results_out_of_order(draft: Draft) -> bool:
 def apply_faults(draft: Draft, faults: Sequence[Fault]) -> Draft:
     """Apply `faults` in order; `LabError` where one breaks a checked invariant that none of them declares."""
     declared: set[Invariant] = set()
+    laid_out = draft
     for fault in faults:
         if not isinstance(fault, Fault):
             raise UsageError(f"A fault has 'name', 'breaks' and 'apply', but a {type(fault).__name__} came.")
         declared |= fault.breaks
         draft = fault.apply(draft)
-        if undeclared := broken_invariants(draft) - declared:
+        broken = broken_invariants(draft)
+        if lost_items(laid_out, draft):
+            broken |= {Invariant.REQUIRED_PRESENT}
+        if undeclared := broken - declared:
             names = ", ".join(sorted(undeclared))
             raise LabError(
                 f"The fault '{fault.name}' breaks {names} without declaring it; add it to its 'breaks', or "

@@ -102,7 +102,7 @@ def test_every_faulty_packet_can_be_sent_and_its_tokens_have_owners(
     name: str, template: str, renderers: Renderers
 ) -> None:
     renderer = renderers(template)
-    for call in range(CALLS):
+    for call in (0, 3, CALLS - 1):
         packet = sent(call, name, renderer=renderer).packet
         found = rendered(renderer, packet)
         assert found.coarse is None
