@@ -44,6 +44,12 @@ def assemble(
         str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
     ] = "default",
     model: ModelFiles = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault", metavar="NAME", help="Sabotage the finished layout; may be given repeatedly."
+        ),
+    ] = None,
     as_json: AsJson = False,
     folder: Annotated[
         Path | None,
@@ -61,22 +67,25 @@ def assemble(
       ctxlab assemble tests/fixtures/support_agent.json
 
       ctxlab assemble tests/fixtures/support_agent.json --policy before-task --save runs/before-task
+
+      ctxlab assemble tests/fixtures/support_agent.json --fault clock-in-system-head
     """
-    from experiments.cli.assembly_files import RendererNote, read_policy, read_request, save
+    from experiments.cli.assembly_files import RendererNote, faults_for, read_policy, read_request, save
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
     wanted, chosen = read_request(request), read_policy(policy)
     note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
     renderer = _renderer(note, pull=True)
-    outcome = build(wanted, chosen, renderer)
+    names = fault or []
+    outcome = build(wanted, chosen, renderer, faults_for(names, wanted))
     if folder is not None:
         rendered = (
             None
             if isinstance(outcome, HandOff)
             else renderer.render(outcome.messages, outcome.tools, outcome.spans)
         )
-        save(folder, wanted, chosen, note, outcome, rendered)
+        save(folder, wanted, chosen, note, outcome, rendered, names)
     if as_json:
         print_json(_document(outcome, note))
     else:
@@ -128,7 +137,7 @@ def replay(
 
     Example: ctxlab replay runs/default
     """
-    from experiments.cli.assembly_files import RendererNote, read_saved
+    from experiments.cli.assembly_files import RendererNote, faults_for, read_saved
     from serving.assembler import Verdict
     from serving.assembler import replay as again
     from serving.errors import UsageError
@@ -142,6 +151,7 @@ def replay(
         request=saved.request,
         policy=saved.policy,
         renderer=_renderer_here(note),
+        faults=faults_for(saved.faults, saved.request) if saved.request else (),
     )
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -286,6 +296,9 @@ def _show(outcome: Packet | HandOff) -> None:
             out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
         OUT.print("")
         OUT.print(out)
+    for applied in manifest.faults:
+        breaks = ", ".join(name.replace("_", " ") for name in applied.breaks) or "nothing"
+        OUT.print(plain(f"fault: {applied.name}, breaks {breaks}"), soft_wrap=True)
     for gap in manifest.missing:
         OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
     if isinstance(outcome, HandOff):
