@@ -10,7 +10,7 @@ from typing import Final
 from serving.assembler.items import ContextItem
 from serving.assembler.messages import FRAMING, Message, MessagePath, PacketSpan, ToolSpec, item_of, leaves
 from serving.assembler.record import canonical_json, digest
-from serving.assembler.renderer import Rendered, RendererIdentity, TokenSpan
+from serving.assembler.renderer import AddedToken, Rendered, RendererIdentity, TokenSpan
 
 CHARACTERS_PER_TOKEN: Final = 4
 """Size of an item without a given size: one token for every started group of four characters."""
@@ -43,6 +43,10 @@ class FixedCounter:
     @property
     def identity(self) -> RendererIdentity:
         return self._identity
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        return ()
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

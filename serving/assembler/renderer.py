@@ -11,7 +11,7 @@ from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, i
 from serving.assembler.record import Record
 from serving.errors import LabError
 
-__all__ = ["FRAMING", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
+__all__ = ["FRAMING", "AddedToken", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
 
 
 class CoarseReason(StrEnum):
@@ -69,6 +69,15 @@ class Rendered:
         return tokens
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class AddedToken:
+    """A text that the tokenizer turns into one token of its own, wherever it stands (`<|im_end|>`)."""
+
+    text: str
+    special: bool
+    """Marked as control (decoding may hide it); `<tool_call>` and the like are added, but visible."""
+
+
 class RendererIdentity(Record):
     """What decides a rendering beside the packet: goes into every manifest."""
 
@@ -85,6 +94,10 @@ class Renderer(Protocol):
     @property
     def identity(self) -> RendererIdentity:
         """The hashes that name this renderer."""
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """The added tokens of the model, by text; empty where no tokenizer is behind the counts."""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

@@ -11,7 +11,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
-from serving.assembler.renderer import CoarseReason, Rendered, RendererIdentity, TokenSpan
+from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity, TokenSpan
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import DialectName, JsonObject, TemplateTraits, dialect_named
 from serving.chat.spans import check_spans, locate, token_spans
@@ -66,6 +66,11 @@ class ChatRenderer:
             ),
             dialect=self._dialect.name.value,
         )
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """The tokenizer's added tokens, by text."""
+        return self.tokenizer.added
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
