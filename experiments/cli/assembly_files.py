@@ -139,7 +139,10 @@ def faults_for(names: Sequence[str], request: AssemblyRequest) -> tuple[Fault, .
     except OverflowError as error:
         raise UsageError(f"Expected a time later than year 1 for {call} calls, but {now} came.") from error
     thoughts = {item.id: payload.reasoning or "" for item, payload in turns}
-    return build_faults(names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts))
+    masked = frozenset(request.carry.masked) or None
+    return build_faults(
+        names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts, masked=masked)
+    )
 
 
 def read_json(path: Path) -> JsonValue:
