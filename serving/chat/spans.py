@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from pydantic import JsonValue
 
 from serving.assembler.messages import FRAMING, MessagePath, PacketSpan
 from serving.assembler.renderer import CoarseReason, TokenSpan
@@ -39,7 +38,7 @@ def body_path(path: MessagePath) -> MessagePath:
     return path
 
 
-def check_spans(spans: Sequence[PacketSpan], body: Mapping[str, JsonValue]) -> None:
+def check_spans(spans: Sequence[PacketSpan], body: Mapping[str, object]) -> None:
     """Raises: UsageError for a path that is not in the body, or characters that its string does not have."""
     for span in spans:
         value: object = body
@@ -162,18 +161,18 @@ class _Index:
 def token_spans(starts: Sequence[int], located: Sequence[TextSpan]) -> tuple[TokenSpan, ...]:
     """Every token by the character of its first byte; sorted, disjoint, covering all tokens."""
     spans: list[TokenSpan] = []
-    place = 0
-    begin, current = 0, FRAMING
-    for token, start in enumerate(starts):
-        while place < len(located) and located[place].end <= start:
-            place += 1
-        inside = place < len(located) and located[place].start <= start
-        item = located[place].item_id if inside else FRAMING
-        if item != current and token > begin:
-            spans.append(TokenSpan(start=begin, end=token, item_id=current))
-            begin = token
-        current = item
-    if begin < len(starts):
-        spans.append(TokenSpan(start=begin, end=len(starts), item_id=current))
+
+    def add(end: int, item_id: str) -> None:
+        begin = spans[-1].end if spans else 0
+        if spans and spans[-1].item_id == item_id:
+            spans[-1] = TokenSpan(spans[-1].start, end, item_id)
+        elif begin < end:
+            spans.append(TokenSpan(begin, end, item_id))
+
+    for span in located:
+        # Tokens of one character, cut inside it, start at the same place and stay together.
+        add(bisect_left(starts, span.start), FRAMING)
+        add(bisect_left(starts, span.end), span.item_id)
+    add(len(starts), FRAMING)
     assert sum(span.end - span.start for span in spans) == len(starts)
     return tuple(spans)
