@@ -105,15 +105,19 @@ class _Index:
 
     def __init__(self, spans: Sequence[PacketSpan]) -> None:
         self._spans = spans
+        self._whole = [span.start == 0 and span.end is None for span in spans]
         self._by_path: dict[MessagePath, list[int]] = {}
         for number, span in enumerate(spans):
             self._by_path.setdefault(body_path(span.path), []).append(number)
+        self._depths = sorted({len(path) for path in self._by_path}, reverse=True)
         self._cache: dict[Leaf, tuple[int, ...]] = {}
 
-    def split(self, run: Run) -> list[tuple[int, tuple[int, ...]]]:
+    def split(self, run: Run) -> Sequence[tuple[int, tuple[int, ...]]]:
         """The run in pieces (length, covering spans) that lie wholly inside or outside every span."""
         assert run.leaf is not None
         covering = self.covering(run.leaf)
+        if all(self._whole[number] for number in covering):
+            return ((run.length, covering),)
         cuts = {run.offset, run.offset + run.length}
         if run.offset >= 0:
             bounds = [edge for number in covering for edge in self._edges(number)]
@@ -129,29 +133,26 @@ class _Index:
         if leaf not in self._cache:
             path = leaf.path
             numbers: list[int] = []
-            for depth in range(len(path), 0, -1):
-                here = self._by_path.get(path[:depth], [])
+            for depth in self._depths:
+                here = self._by_path.get(path[:depth], []) if depth <= len(path) else []
                 for number in here:
-                    if depth < len(path) and not self._is_whole(number):
+                    if depth < len(path) and not self._whole[number]:
                         raise UsageError(
                             f"Expected span {self._spans[number].item_id!r} to cover all of "
                             f"{self._spans[number].path!r}, which the server re-serialises, got a part. "
                             "Name the whole value."
                         )
                 # Among spans of one path a partial one is narrower than the whole.
-                numbers += sorted(here, key=self._is_whole)
+                numbers += sorted(here, key=self._whole.__getitem__) if len(here) > 1 else here
             self._cache[leaf] = tuple(numbers)
         return self._cache[leaf]
 
-    def _is_whole(self, number: int) -> bool:
-        return self._spans[number].start == 0 and self._spans[number].end is None
-
     def _edges(self, number: int) -> tuple[int, ...]:
         span = self._spans[number]
-        return () if self._is_whole(number) else (span.start, *(() if span.end is None else (span.end,)))
+        return () if self._whole[number] else (span.start, *(() if span.end is None else (span.end,)))
 
     def _covers(self, number: int, run: Run, offset: int) -> bool:
-        if self._is_whole(number):
+        if self._whole[number]:
             return True
         span = self._spans[number]
         # Structure and blurred text have no position, so only whole spans take them.
