@@ -24,7 +24,7 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 	$(BIN)/python -m pytest -m "not full"
 
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
-	$(BIN)/python -m pytest --timeout 3600
+	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600
 
 bench: setup  ## The client's clock against a stub with a known schedule
 	$(BIN)/python -m benchmarks.client_calibration

@@ -13,6 +13,8 @@ from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic import JsonValue
 
     from experiments.cli.assembly_files import RendererNote
@@ -205,21 +207,22 @@ def show_policy(
 
 
 def _toml(policy: ContextPolicy) -> str:
-    """Texts, one list and one table of numbers: JSON's spelling of these is TOML's."""
+    """Texts, numbers, one list and tables of these: JSON's spelling of them is TOML's; what is off is absent."""
     choices = policy.model_dump(mode="json")
     tables = {name: value for name, value in choices.items() if isinstance(value, dict)}
-    lines = [
-        f"{name} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in choices.items()
-        if name not in tables
-    ]
+    lines = [f"# {name}: off; a table [{name}] switches it on" for name in choices if choices[name] is None]
+    lines += _assignments({name: value for name, value in choices.items() if name not in tables})
     for name, table in tables.items():
-        lines += [
-            "",
-            f"[{name}]",
-            *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()),
-        ]
+        lines += ["", f"[{name}]", *_assignments(table)]
     return "\n".join(lines) + "\n"
+
+
+def _assignments(values: Mapping[str, JsonValue]) -> list[str]:
+    return [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in values.items()
+        if value is not None
+    ]
 
 
 def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
@@ -286,6 +289,8 @@ def _show(outcome: Packet | HandOff) -> None:
             out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
         OUT.print("")
         OUT.print(out)
+    for line in _done_to_texts(manifest):
+        OUT.print(plain(line), soft_wrap=True)
     for gap in manifest.missing:
         OUT.print(plain(f"missing: {gap.source} ({gap.layer.value}), {gap.reason}"), soft_wrap=True)
     if isinstance(outcome, HandOff):
@@ -295,6 +300,24 @@ def _show(outcome: Packet | HandOff) -> None:
             soft_wrap=True,
         )
     OUT.print(plain(f"manifest {manifest.manifest_id}"), soft_wrap=True)
+
+
+def _done_to_texts(manifest: ContextManifest) -> list[str]:
+    """What stands in the packet in place of what came in."""
+    lines: list[str] = []
+    if (masking := manifest.masking) is not None:
+        lines.append(
+            f"masked: {len(masking.masks)} tool results, all results ≈ {masking.tokens_before} → "
+            f"{masking.tokens_after} tokens"
+        )
+        lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    if (bar := manifest.status_bar) is not None:
+        lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
+    lines += [
+        f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
+        for mark in manifest.inert_marks
+    ]
+    return lines
 
 
 def _budget_line(manifest: ContextManifest) -> str:

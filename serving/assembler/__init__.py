@@ -21,6 +21,7 @@ from serving.assembler.break_even import (
     cheaper_by_simulation,
     simulate_status,
 )
+from serving.assembler.carry import Carry, PlacedBar
 from serving.assembler.counter import FixedCounter
 from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
@@ -39,6 +40,7 @@ from serving.assembler.masking import (
     plan_masking,
 )
 from serving.assembler.messages import FRAMING, item_of, leaves, part_id
+from serving.assembler.neutral import Neutraliser
 from serving.assembler.packet import HandOff, HandOffReason, Message, Packet, PacketSpan, ToolCall, ToolSpec
 from serving.assembler.payloads import (
     AssistantTurn,
@@ -124,6 +126,7 @@ __all__ = [
     "BreakEven",
     "BreakEvenInputs",
     "Carrier",
+    "Carry",
     "Change",
     "Choice",
     "Classification",
@@ -165,6 +168,7 @@ __all__ = [
     "MissingReason",
     "MissingSnapshot",
     "MissingSource",
+    "Neutraliser",
     "Note",
     "Notification",
     "OpenQuestion",
@@ -172,6 +176,7 @@ __all__ = [
     "PackerName",
     "Packet",
     "PacketSpan",
+    "PlacedBar",
     "Placement",
     "PromptCost",
     "Question",

@@ -13,9 +13,11 @@ from serving.assembler.items import ContextItem
 from serving.assembler.layout import Arrangement, arrange, lay_out
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.messages import FRAMING
+from serving.assembler.neutral import Neutraliser, inert_marks
 from serving.assembler.packers import packer_named
 from serving.assembler.packet import HandOff, HandOffReason, LargestItem, Packet
 from serving.assembler.policy import ContextPolicy
+from serving.assembler.prepare import Prepared, prepare
 from serving.assembler.renderer import Rendered, Renderer
 from serving.assembler.report import Assembly, describe
 from serving.assembler.request import AssemblyRequest
@@ -32,8 +34,9 @@ def assemble(
 
     Pure: equal arguments give equal bytes, in any order of `candidates` and `tools`, and no argument is
     changed. The rendered packet has at most `request.budget` tokens; where the required items alone have
-    more, a `HandOff` says by how much. Raises `UsageError` for a request that makes no sense (see
-    `checks.py`) and `LabError` for a renderer or a fault that breaks its own promise.
+    more, a `HandOff` says by how much. What the packet showed in place of the log (`Packet.carry`) belongs in
+    the run's next request. Raises `UsageError` for a request that makes no sense (see `checks.py`) and
+    `LabError` for a renderer or a fault that breaks its own promise.
     """
     _check_arguments(request, policy, renderer)
     admitted = _admitted(request)
@@ -46,25 +49,33 @@ def assemble(
             *(drop.item for drop in admitted.dropped),
         )
     }
-    optional, useless = _split(admitted.candidates, worth)
-    required = [item for item in admitted.candidates if item.is_required]
+    prepared = prepare(admitted, request, policy)
+    worth |= {
+        item.id: utility(item.terms, policy.weights)
+        for item in (*prepared.candidates, *prepared.history)
+        if item.id not in worth
+    }
+    optional, useless = _split(prepared.candidates, worth)
+    required = [item for item in prepared.candidates if item.is_required]
+    neutraliser = Neutraliser(renderer.added_tokens)
 
     def arranged(chosen: frozenset[str]) -> Arrangement:
         kept = [*required, *(item for item in optional if item.id in chosen)]
-        return arrange(kept, admitted.history, admitted.tools, policy, worth)
+        return arrange(kept, prepared.history, admitted.tools, policy, worth)
 
     fitted = fit(
-        required=[*required, *admitted.history, *admitted.tools],
+        required=[*required, *prepared.history, *admitted.tools],
         optional=optional,
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy), renderer),
+        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy, neutraliser), renderer),
     )
     selected = arranged(fitted.chosen)
-    draft, rendered = lay_out(selected, policy), fitted.rendered
+    draft, rendered = lay_out(selected, policy, neutraliser), fitted.rendered
     if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
+    inert = inert_marks(draft, neutraliser)
     if faults:
         draft = apply_faults(draft, faults)
         rendered = _rendered(draft, renderer)
@@ -86,9 +97,12 @@ def assemble(
             renders=fitted.renders,
             draft=draft,
             faults=tuple(faults),
+            originals={item.id: item for item in admitted.history},
+            prepared=prepared,
+            inert=inert,
         )
     )
-    return _outcome(request, draft, fitted, rendered, manifest)
+    return _outcome(request, draft, fitted, rendered, manifest, prepared)
 
 
 def _check_arguments(request: object, policy: object, renderer: object) -> None:
@@ -126,12 +140,21 @@ def _rendered(draft: Draft, renderer: Renderer) -> Rendered:
 
 
 def _outcome(
-    request: AssemblyRequest, draft: Draft, fitted: Fitted, rendered: Rendered, manifest: ContextManifest
+    request: AssemblyRequest,
+    draft: Draft,
+    fitted: Fitted,
+    rendered: Rendered,
+    manifest: ContextManifest,
+    prepared: Prepared,
 ) -> Packet | HandOff:
     needed = len(rendered.token_ids)
     if needed <= request.budget:
         return Packet(
-            messages=draft.plain_messages(), tools=draft.plain_tools(), spans=draft.spans(), manifest=manifest
+            messages=draft.plain_messages(),
+            tools=draft.plain_tools(),
+            spans=draft.spans(),
+            manifest=manifest,
+            carry=prepared.carry,
         )
     tokens = rendered.tokens_by_item()
     tokens.pop(FRAMING)

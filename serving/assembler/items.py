@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 from serving.assembler.kinds import KIND_RULES, MUST_BE_TRUSTED, MUST_NAME_TENANT, Kind, Layer, Trust
 from serving.assembler.messages import FRAMING
 from serving.assembler.payloads import Payload
-from serving.assembler.record import Instant, Record, digest
+from serving.assembler.record import SORTED, Instant, Record, digest
 from serving.assembler.utility import Terms
 
 _ITEM_ID: Final = re.compile(r"[^\s#]+")
@@ -43,10 +43,10 @@ class Scope(Record):
 
     tenant: str | None = None
     """Compared exactly. None: belongs to the deployment and to no tenant (instructions, tools)."""
-    readers: frozenset[str] | None = None
+    readers: Annotated[frozenset[str], SORTED] | None = None
     """Actor ids or groups, any of which suffices; None: everyone in the tenant; empty: nobody."""
     classification: Classification = Classification.PUBLIC
-    applies_to: dict[str, frozenset[str]] = Field(default_factory=dict)
+    applies_to: dict[str, Annotated[frozenset[str], SORTED]] = Field(default_factory=dict)
     """Facets such as {"product": {"3.1", "3.2"}}; the request must name each facet with one of the values."""
     effective_from: Instant | None = None
     effective_until: Instant | None = None

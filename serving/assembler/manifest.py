@@ -10,11 +10,14 @@ from serving.assembler.record import Instant, Record, digest
 from serving.assembler.renderer import RendererIdentity
 from serving.assembler.utility import Terms
 
-MANIFEST_SCHEMA: Final = 0
-"""Schema 0 may still change; the first kept schema is 1."""
+MANIFEST_SCHEMA: Final = 1
+"""The first kept schema. Schema 0, of which runs are kept too, lacked the fields in `_SINCE_SCHEMA_1`."""
 
-ASSEMBLER_VERSION: Final = "1"
+ASSEMBLER_VERSION: Final = "2"
 """Raised when equal inputs may give other bytes than before."""
+
+
+_SINCE_SCHEMA_1: Final = {"masking", "status_bar", "inert_marks"}
 
 
 class DropReason(StrEnum):
@@ -141,10 +144,45 @@ class FaultRecord(Record):
     breaks: tuple[str, ...]
 
 
+class MaskRecord(Record):
+    """One tool result that a short text stands for; hashes and sizes of both, tokens estimated."""
+
+    owner: str
+    reason: str
+    content_sha256: str
+    text_sha256: str
+    tokens_before: int
+    tokens_after: int
+
+
+class MaskingRecord(Record):
+    """What masking did to all tool results of the log, in estimated tokens."""
+
+    masks: tuple[MaskRecord, ...]
+    tokens_before: int
+    tokens_after: int
+
+
+class BarRecord(Record):
+    """The status bar that the assembler built: what it can be asked, and whether it stays."""
+
+    item_id: str
+    mode: str
+    answers: tuple[str, ...]
+
+
+class InertMark(Record):
+    """A mark of the model that an item's text held, shown so that it does not act."""
+
+    item_id: str
+    mark: str
+    count: int
+
+
 class ContextManifest(Record):
     """The record of one assembly; equal inputs give equal bytes. It holds no text of any item."""
 
-    schema_version: Literal[0] = MANIFEST_SCHEMA
+    schema_version: Literal[0, 1] = MANIFEST_SCHEMA
     assembler_version: str = ASSEMBLER_VERSION
     request_id: str
     run_id: str
@@ -176,11 +214,18 @@ class ContextManifest(Record):
     faults: tuple[FaultRecord, ...]
     packet_sha256: str
     """Over messages and tools as sent."""
+    masking: MaskingRecord | None = None
+    """None: the policy masks nothing."""
+    status_bar: BarRecord | None = None
+    """None: the assembler built none."""
+    inert_marks: tuple[InertMark, ...] = ()
+    """By item and mark; the text of the item is recorded nowhere, the mark is the model's own."""
 
     @property
     def manifest_id(self) -> str:
         """The hash of the manifest itself: the name under which an exchange refers to it."""
-        return digest(self.model_dump_json())
+        left_out = _SINCE_SCHEMA_1 if self.schema_version == 0 else None
+        return digest(self.model_dump_json(exclude=left_out))
 
     @property
     def rule_ids(self) -> tuple[str, ...]:

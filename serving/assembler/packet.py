@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from serving.assembler.carry import Carry
 from serving.assembler.manifest import ContextManifest
 from serving.assembler.messages import Message, MessagePath, PacketSpan, PathPart, Role, ToolCall, ToolSpec
 from serving.assembler.record import Record
@@ -30,6 +31,8 @@ class Packet(Record):
     tools: tuple[ToolSpec, ...]
     spans: tuple[PacketSpan, ...]
     manifest: ContextManifest
+    carry: Carry = Carry()
+    """For the next request of the run, once this packet was sent."""
 
 
 class HandOffReason(StrEnum):

@@ -55,6 +55,8 @@ class ToolContract(Record):
     authorization_scope: str | None = None
     output_schema_sha256: str | None = None
     idempotent: bool = False
+    boilerplate: bool = False
+    """Its results are not worth keeping once they are no longer the latest; masking leaves them out."""
     failures: tuple[str, ...] = ()
 
 

@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     model_validator,
 )
@@ -67,6 +68,10 @@ def _utc(moment: datetime) -> datetime:
 
 Instant = Annotated[datetime, AfterValidator(_utc)]
 """A moment in UTC; a time without a zone is read as UTC, so that any two instants compare."""
+
+
+SORTED = PlainSerializer(sorted, when_used="json")
+"""For a set: written in order, since a set of texts has another order in every process and would hash anew."""
 
 
 def digest(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,15 +10,19 @@ from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, fault_records
 from serving.assembler.gates import Drop, MemoryStanding, memory_standing
 from serving.assembler.items import ContextItem
-from serving.assembler.kinds import Layer
+from serving.assembler.kinds import Kind, Layer
 from serving.assembler.lint import cache_keys
 from serving.assembler.manifest import (
+    BarRecord,
     BudgetUse,
     ContextManifest,
     DroppedItem,
     HistoryRange,
+    InertMark,
     ItemRecord,
     LimitsLeft,
+    MaskingRecord,
+    MaskRecord,
     MemoryUse,
     MissingRecord,
     OpenCall,
@@ -28,6 +33,7 @@ from serving.assembler.manifest import (
 from serving.assembler.messages import FRAMING
 from serving.assembler.payloads import Memory, ToolContract, ToolStep
 from serving.assembler.policy import ContextPolicy
+from serving.assembler.prepare import Prepared
 from serving.assembler.record import digest
 from serving.assembler.renderer import Rendered, RendererIdentity
 from serving.assembler.request import AssemblyRequest
@@ -49,6 +55,10 @@ class Assembly:
     renders: int
     draft: Draft
     faults: tuple[Fault, ...]
+    originals: Mapping[str, ContextItem]
+    """The log as it was handed in, by id, as far as it is in scope: its hashes are what is recorded."""
+    prepared: Prepared
+    inert: Mapping[str, Counter[str]]
 
 
 def describe(assembly: Assembly) -> ContextManifest:
@@ -116,6 +126,13 @@ def describe(assembly: Assembly) -> ContextManifest:
         cache_keys=cache_keys(item for item in known if item.id not in sent_history),
         faults=fault_records(assembly.faults),
         packet_sha256=packet_digest(assembly.draft),
+        masking=_masking(assembly.prepared),
+        status_bar=_status_bar(assembly),
+        inert_marks=tuple(
+            InertMark(item_id=item_id, mark=mark, count=count)
+            for item_id, marks in sorted(assembly.inert.items())
+            for mark, count in sorted(marks.items())
+        ),
     )
 
 
@@ -126,6 +143,35 @@ def packet_digest(draft: Draft) -> str:
     return digest(f"[[{messages}],[{tools}]]")
 
 
+def _masking(prepared: Prepared) -> MaskingRecord | None:
+    plan = prepared.masking
+    if plan is None:
+        return None
+    return MaskingRecord(
+        masks=tuple(
+            MaskRecord(
+                owner=mask.owner,
+                reason=mask.reason,
+                content_sha256=mask.content_sha256,
+                text_sha256=digest(mask.text),
+                tokens_before=mask.tokens_before,
+                tokens_after=mask.tokens_after,
+            )
+            for mask in plan.masks
+        ),
+        tokens_before=plan.tokens_before,
+        tokens_after=plan.tokens_after,
+    )
+
+
+def _status_bar(assembly: Assembly) -> BarRecord | None:
+    bar, policy = assembly.prepared.bar, assembly.policy.status_bar
+    if bar is None or policy is None:
+        return None
+    latest = [item.id for item in assembly.selected if item.kind is Kind.STATUS_BAR][-1]
+    return BarRecord(item_id=latest, mode=policy.mode, answers=bar.answers)
+
+
 def _record(item: ContextItem, assembly: Assembly) -> ItemRecord:
     return ItemRecord(
         id=item.id,
@@ -134,7 +180,7 @@ def _record(item: ContextItem, assembly: Assembly) -> ItemRecord:
         owner=item.owner,
         source=item.source,
         version=item.version,
-        sha256=item.sha256,
+        sha256=assembly.originals.get(item.id, item).sha256,
         terms=item.terms,
         utility=assembly.worth[item.id],
     )

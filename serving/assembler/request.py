@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
+from serving.assembler.carry import Carry
 from serving.assembler.items import Classification, ContextItem
 from serving.assembler.kinds import Layer
-from serving.assembler.record import Instant, Record
+from serving.assembler.record import SORTED, Instant, Record
+from serving.assembler.status_state import BarState
 
 
 class Decision(StrEnum):
@@ -25,7 +28,7 @@ class RequestContext(Record):
 
     tenant: str
     actor: str
-    groups: frozenset[str] = frozenset()
+    groups: Annotated[frozenset[str], SORTED] = frozenset()
     clearance: Classification = Classification.INTERNAL
     subject: str | None = None
     """Whose memories may load; None: the actor's."""
@@ -69,7 +72,7 @@ class TaskState(Record):
     """The authoritative state of the run, as far as it decides what a packet may hold."""
 
     limits: RunLimits = RunLimits()
-    allowed_tools: frozenset[str] | None = None
+    allowed_tools: Annotated[frozenset[str], SORTED] | None = None
     """Names of the tools that this stage allows; None: all that are offered."""
 
 
@@ -118,6 +121,10 @@ class AssemblyRequest(Record):
     state: TaskState = TaskState()
     missing: tuple[MissingSource, ...] = ()
     retrieval: Retrieval | None = None
+    carry: Carry = Carry()
+    """`Packet.carry` of the run's last packet: what was shown before and must be shown again."""
+    bar: BarState | None = None
+    """What the log does not hold and a status bar shows; None: the time, and all else unknown."""
     request_id: str = ""
     run_id: str = ""
     step_id: str = ""

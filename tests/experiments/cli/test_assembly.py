@@ -199,7 +199,7 @@ def test_the_policies_are_listed_with_what_they_change(ctxlab: Run) -> None:
 
 
 def test_a_shown_policy_is_toml_that_means_the_same(ctxlab: Run, tmp_path: Path) -> None:
-    for name in ("default", "before-task", "knapsack"):
+    for name in ("default", "before-task", "knapsack", "masking", "status-bar", "status-bar-append"):
         text = ctxlab("policy", "show", name).out
         path = tmp_path / f"{name}.toml"
         path.write_text(text, encoding="utf-8")
