@@ -35,8 +35,8 @@ ModelFiles = Annotated[
 ]
 
 ESTIMATE_NOTE = (
-    "Tokens are an estimate, one for every four characters of an item and none for framing: "
-    "--model counts with a real template."
+    "Tokens are an estimate: what an item says of itself, else one for every four characters, and none for "
+    "framing. --model counts with a real template."
 )
 
 
@@ -46,6 +46,9 @@ def assemble(
         str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
     ] = "default",
     model: ModelFiles = None,
+    window: Annotated[
+        int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")
+    ] = None,
     as_json: AsJson = False,
     folder: Annotated[
         Path | None,
@@ -60,16 +63,31 @@ def assemble(
 
     Examples:
 
-      ctxlab assemble tests/fixtures/support_agent.json
+      ctxlab assemble examples/support_agent.json
 
-      ctxlab assemble tests/fixtures/support_agent.json --policy before-task --save runs/before-task
+      ctxlab assemble examples/support_agent.json --policy before-task --save runs/before-task
+
+      ctxlab assemble examples/j42_export.json --window 1300
     """
-    from experiments.cli.assembly_files import RendererNote, read_policy, read_request, save
+    from experiments.cli.assembly_files import (
+        RendererNote,
+        given_sizes,
+        read_policy,
+        read_request,
+        save,
+        with_window,
+    )
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
     wanted, chosen = read_request(request), read_policy(policy)
-    note = RendererNote(kind="model", model=model) if model else RendererNote(kind="estimate")
+    if window is not None:
+        wanted = with_window(wanted, window)
+    note = (
+        RendererNote(kind="model", model=model)
+        if model
+        else RendererNote(kind="estimate", sizes=given_sizes(wanted))
+    )
     renderer = _renderer(note, pull=True)
     outcome = build(wanted, chosen, renderer)
     if folder is not None:
@@ -230,7 +248,7 @@ def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
     from serving.assembler import FixedCounter
 
     if note.model is None:
-        return FixedCounter()
+        return FixedCounter(note.sizes)
     from serving.chat import ChatRenderer
     from serving.errors import UsageError
     from serving.models import ensure, on_disk

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from serving.assembler import (
     AssemblyRequest,
@@ -28,6 +28,7 @@ from serving.assembler import (
     TokenSpan,
     ToolSpec,
 )
+from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
 from serving.assembler.report import packet_digest
 from serving.errors import UsageError
@@ -46,11 +47,13 @@ MANIFEST_FILE, PACKET_FILE, RENDERED_FILE = "manifest.json", "packet.json", "ren
 
 
 class RendererNote(Record):
-    """Which renderer counted: the characters/4 estimate, or the files of a model."""
+    """Which renderer counted: the estimate (given sizes, else characters/4), or the files of a model."""
 
     kind: Literal["estimate", "model"]
     model: str | None = None
     """The name or folder that was given."""
+    sizes: dict[str, int] = Field(default_factory=dict)
+    """Of the estimate: the tokens that items named themselves, by id."""
 
 
 class PacketText(Record):
@@ -83,6 +86,19 @@ class Saved:
 def read_request(path: Path) -> AssemblyRequest:
     """The request in a JSON file; `UsageError` names the file, the item and the field."""
     return _parsed(AssemblyRequest, read_json(path), path)
+
+
+def with_window(request: AssemblyRequest, window: int) -> AssemblyRequest:
+    """The same request for a server with another window; `UsageError` where nothing is left to fill."""
+    return AssemblyRequest.model_validate({**dict(request), "window": window})
+
+
+def given_sizes(request: AssemblyRequest) -> dict[str, int]:
+    """The tokens that items name themselves, of items in scope: no other id may decide any output."""
+    items = (*request.candidates, *request.history, *request.tools)
+    return {
+        item.id: item.tokens for item in items if item.tokens is not None and in_scope(item, request.context)
+    }
 
 
 def read_policy(name_or_path: str) -> ContextPolicy:

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     USER_TURN = "user_turn"
     ASSISTANT_TURN = "assistant_turn"
     TOOL_STEP = "tool_step"
+    SUMMARY = "summary"
     NOTIFICATION = "notification"
     STATUS_BAR = "status_bar"
 
@@ -87,6 +88,7 @@ KIND_RULES: Final = MappingProxyType(
         Kind.USER_TURN: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.USER, True),
         Kind.ASSISTANT_TURN: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
         Kind.TOOL_STEP: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
+        Kind.SUMMARY: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
         Kind.NOTIFICATION: KindRule(Region.SUFFIX, Layer.WORKING_STATE, Trust.TRUSTED, True),
         Kind.STATUS_BAR: KindRule(Region.SUFFIX, Layer.WORKING_STATE, Trust.TRUSTED, True),
     }

@@ -23,11 +23,14 @@ from serving.assembler.renderer import AddedToken
 MARK: Final = "\\"
 """Printable ASCII: no normaliser of a tokenizer removes it, as some remove zero-width characters."""
 
-OWN_TAGS: Final = tuple(
-    AddedToken(text, special=False)
-    for text in ("<agent_status>", "</agent_status>", "<tool_response>", "</tool_response>")
+OWN_TAGS: Final = (
+    AddedToken("<agent_status>", special=True),
+    AddedToken("</agent_status>", special=True),
+    AddedToken("<tool_response>", special=False),
+    AddedToken("</tool_response>", special=False),
 )
-"""Tags that the layout or a template writes around text, and that text must not open or close itself."""
+"""Tags that the layout or a template writes around text, and that text must not open or close itself; a bar is
+never a model's own words."""
 
 _SHORTEST: Final = 3
 """Shorter added tokens (spaces, line breaks, single signs) are text like any other and delimit nothing."""

@@ -203,6 +203,40 @@ class ToolStep(Record):
         return tuple(call.id for call in self.calls if call.id not in returned)
 
 
+class Claim(Record):
+    """One statement of a summary and the log entries that it was read from."""
+
+    text: Text
+    sources: tuple[Text, ...] = Field(min_length=1)
+    """Item ids of the log, or parts of them (`part_id`); never the id of another summary."""
+    section: str | None = None
+    """The section of a checkpoint that it stands in."""
+
+
+class Summary(Record):
+    """What stands in the trajectory for items of the log; made by `serving/assembler/compaction/`."""
+
+    kind: Literal[Kind.SUMMARY] = Kind.SUMMARY
+    text: Text
+    strategy: Text
+    version: Text
+    """Of the strategy's code and wording."""
+    covers: tuple[Text, ...] = Field(min_length=1)
+    """Ids of all items of the log that it stands for, in log order, also those of a summary it extends."""
+    claims: tuple[Claim, ...] = ()
+    """Every line of `text` with its sources, where the strategy asks for them."""
+    unverified: tuple[str, ...] = ()
+    """Identifiers and numbers of `text` that stand in no source; shown to the model as such."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What the fence says of it beside the text."""
+        first, last, count = self.covers[0], self.covers[-1], len(self.covers)
+        span = first if count == 1 else f"{first} to {last} ({count} items)"
+        shown = {"of": span, "by": self.strategy}
+        return {**shown, "unverified": ", ".join(self.unverified)} if self.unverified else shown
+
+
 class Notification(Record):
     """One event of the harness (a file changed, a job finished, an approval came back)."""
 
@@ -236,6 +270,7 @@ Payload: TypeAlias = Annotated[
     | UserTurn
     | AssistantTurn
     | ToolStep
+    | Summary
     | Notification
     | StatusBar,
     Field(discriminator="kind"),

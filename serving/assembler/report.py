@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from serving.assembler.compaction import Compaction, CompactionPlan, NoCompaction
 from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, fault_records
 from serving.assembler.gates import Drop, MemoryStanding, memory_standing
@@ -15,6 +16,8 @@ from serving.assembler.lint import cache_keys
 from serving.assembler.manifest import (
     BarRecord,
     BudgetUse,
+    CompactionRecord,
+    CompactionVerdict,
     ContextManifest,
     DroppedItem,
     HistoryRange,
@@ -58,6 +61,7 @@ class Assembly:
     originals: Mapping[str, ContextItem]
     """The log as it was handed in, by id, as far as it is in scope: its hashes are what is recorded."""
     prepared: Prepared
+    compaction: CompactionPlan | NoCompaction | None
     inert: Mapping[str, Counter[str]]
 
 
@@ -127,6 +131,8 @@ def describe(assembly: Assembly) -> ContextManifest:
         faults=fault_records(assembly.faults),
         packet_sha256=packet_digest(assembly.draft),
         masking=_masking(assembly.prepared),
+        compactions=tuple(_compaction(done) for done in assembly.prepared.compactions),
+        compaction=_verdict(assembly.compaction),
         status_bar=_status_bar(assembly),
         inert_marks=tuple(
             InertMark(item_id=item_id, mark=mark, count=count)
@@ -162,6 +168,39 @@ def _masking(prepared: Prepared) -> MaskingRecord | None:
         tokens_before=plan.tokens_before,
         tokens_after=plan.tokens_after,
     )
+
+
+def _compaction(done: Compaction) -> CompactionRecord:
+    read = [call.prompt_tokens for call in done.calls]
+    written = [call.output_tokens for call in done.calls]
+    return CompactionRecord(
+        id=done.id,
+        strategy=done.strategy,
+        strategy_version=done.strategy_version,
+        policy_version=done.policy_version,
+        summaries=tuple(item.id for item in done.items),
+        covers=tuple(covered.id for covered in done.covers),
+        tokens_before=done.tokens_before,
+        tokens_after=done.tokens_after,
+        calls=len(done.calls),
+        prompt_tokens=_sum_if_known(read),
+        output_tokens=_sum_if_known(written),
+    )
+
+
+def _sum_if_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _verdict(due: CompactionPlan | NoCompaction | None) -> CompactionVerdict | None:
+    match due:
+        case CompactionPlan():
+            return CompactionVerdict(plan_id=due.id, reason=None)
+        case NoCompaction():
+            return CompactionVerdict(plan_id=None, reason=due.reason)
+        case _:
+            return None
 
 
 def _status_bar(assembly: Assembly) -> BarRecord | None:

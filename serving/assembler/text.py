@@ -21,6 +21,7 @@ from serving.assembler.payloads import (
     SkillBody,
     SkillEntry,
     StatusBar,
+    Summary,
     TaskStateText,
     ToolContract,
 )
@@ -69,6 +70,8 @@ def _written(item: ContextItem) -> str:
             )
         case Note(text=text):
             return fenced("note", item, {}, text)
+        case Summary() as summary:
+            return fenced("summary", item, summary.attributes, summary.text)
         case Notification(text=text, event=event):
             return fenced("notification", item, {"event": event}, text)
         case _:

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from experiments.cli.main import main
 from serving.assembler import ContextPolicy
 
-EXAMPLE = Path(__file__).parents[2] / "fixtures" / "support_agent.json"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "support_agent.json"
 
 
 class Done(NamedTuple):
