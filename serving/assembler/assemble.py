@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from serving.assembler.budget import Fitted, fit
 from serving.assembler.checks import check_request
@@ -64,16 +65,20 @@ def assemble(
         kept = [*required, *(item for item in optional if item.id in chosen)]
         return arrange(kept, prepared.history, admitted.tools, policy, worth)
 
+    @cache
+    def laid_out(chosen: frozenset[str]) -> Draft:
+        return lay_out(arranged(chosen), policy, neutraliser)
+
     fitted = fit(
         required=[*required, *prepared.history, *admitted.tools],
         optional=optional,
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy, neutraliser), renderer),
+        render=lambda chosen: _rendered(laid_out(chosen), renderer),
     )
     selected = arranged(fitted.chosen)
-    draft, rendered = lay_out(selected, policy, neutraliser), fitted.rendered
+    draft, rendered = laid_out(fitted.chosen), fitted.rendered
     if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
     inert = inert_marks(draft, neutraliser)
