@@ -49,9 +49,10 @@ def runs_of(text: str) -> tuple[Run, ...]:
 def _compact(runs: Iterable[Run]) -> tuple[Run, ...]:
     merged: list[Run] = []
     for run in runs:
-        if run.length == 0:
+        if not run.length:
             continue
-        if merged and _follows(merged[-1], run):
+        # Runs of one leaf are rarely neighbours; the rest is not worth a call.
+        if merged and run.leaf == merged[-1].leaf and _follows(merged[-1], run):
             last = merged[-1]
             merged[-1] = Run(last.length + run.length, last.leaf, last.offset)
         else:
@@ -60,9 +61,9 @@ def _compact(runs: Iterable[Run]) -> tuple[Run, ...]:
 
 
 def _follows(last: Run, run: Run) -> bool:
-    if run.leaf is not last.leaf and run.leaf != last.leaf:
-        return False
-    return run.offset == (last.offset if last.offset < 0 else last.offset + last.length)
+    return run.leaf == last.leaf and run.offset == (
+        last.offset if last.offset < 0 else last.offset + last.length
+    )
 
 
 def _glued(first: tuple[Run, ...], second: tuple[Run, ...]) -> tuple[Run, ...]:
@@ -224,10 +225,11 @@ def join(separator: str, pieces: Iterable[str]) -> str:
     if not isinstance(separator, Traced) and not any(isinstance(part, Traced) for part in parts):
         return text
     runs: list[Run] = []
+    between = runs_of(separator)
     for index, part in enumerate(parts):
-        if index:
-            runs.extend(runs_of(separator))
-        runs.extend(runs_of(part))
+        if index and between:
+            runs += between
+        runs += runs_of(part)
     return Traced(text, runs)
 
 
