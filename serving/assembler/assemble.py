@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 
 from serving.assembler.budget import Fitted, fit
 from serving.assembler.checks import check_request
@@ -61,13 +60,14 @@ def assemble(
     required = [item for item in prepared.candidates if item.is_required]
     neutraliser = Neutraliser(renderer.added_tokens)
 
-    def arranged(chosen: frozenset[str]) -> Arrangement:
-        kept = [*required, *(item for item in optional if item.id in chosen)]
-        return arrange(kept, prepared.history, admitted.tools, policy, worth)
+    laid_out: dict[frozenset[str], tuple[Arrangement, Draft]] = {}
 
-    @cache
-    def laid_out(chosen: frozenset[str]) -> Draft:
-        return lay_out(arranged(chosen), policy, neutraliser)
+    def render(chosen: frozenset[str]) -> Rendered:
+        kept = [*required, *(item for item in optional if item.id in chosen)]
+        arrangement = arrange(kept, prepared.history, admitted.tools, policy, worth)
+        draft = lay_out(arrangement, policy, neutraliser)
+        laid_out[chosen] = arrangement, draft
+        return _rendered(draft, renderer)
 
     fitted = fit(
         required=[*required, *prepared.history, *admitted.tools],
@@ -75,10 +75,9 @@ def assemble(
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(laid_out(chosen), renderer),
+        render=render,
     )
-    selected = arranged(fitted.chosen)
-    draft, rendered = laid_out(fitted.chosen), fitted.rendered
+    (selected, draft), rendered = laid_out[fitted.chosen], fitted.rendered
     if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
     inert = inert_marks(draft, neutraliser)

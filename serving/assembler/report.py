@@ -212,9 +212,31 @@ def _status_bar(assembly: Assembly) -> BarRecord | None:
     return BarRecord(item_id=latest, mode=policy.mode, answers=bar.answers)
 
 
-class _OfItem(TypedDict):
-    """The fields of `ItemRecord`."""
+def _selected(item: ContextItem, assembly: Assembly, tokens: int, *, required: bool) -> SelectedItem:
+    return SelectedItem(**_shared(item, assembly), required=required, tokens=tokens)
 
+
+def _dropped(drop: Drop, assembly: Assembly) -> DroppedItem:
+    tokens = assembly.expected.get(drop.item.id, drop.item.tokens)
+    return DroppedItem(**_shared(drop.item, assembly), reason=drop.reason, tokens=tokens)
+
+
+def _shared(item: ContextItem, assembly: Assembly) -> _Shared:
+    """The fields of `ItemRecord`; a dict, because a record made only to be copied is checked twice."""
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "layer": item.layer,
+        "owner": item.owner,
+        "source": item.source,
+        "version": item.version,
+        "sha256": assembly.originals.get(item.id, item).sha256,
+        "terms": item.terms,
+        "utility": assembly.worth[item.id],
+    }
+
+
+class _Shared(TypedDict):
     id: str
     kind: Kind
     layer: Layer
@@ -224,29 +246,6 @@ class _OfItem(TypedDict):
     sha256: str
     terms: Terms
     utility: float
-
-
-def _of_item(item: ContextItem, assembly: Assembly) -> _OfItem:
-    return _OfItem(
-        id=item.id,
-        kind=item.kind,
-        layer=item.layer,
-        owner=item.owner,
-        source=item.source,
-        version=item.version,
-        sha256=assembly.originals.get(item.id, item).sha256,
-        terms=item.terms,
-        utility=assembly.worth[item.id],
-    )
-
-
-def _selected(item: ContextItem, assembly: Assembly, tokens: int, *, required: bool) -> SelectedItem:
-    return SelectedItem(**_of_item(item, assembly), required=required, tokens=tokens)
-
-
-def _dropped(drop: Drop, assembly: Assembly) -> DroppedItem:
-    tokens = assembly.expected.get(drop.item.id, drop.item.tokens)
-    return DroppedItem(**_of_item(drop.item, assembly), reason=drop.reason, tokens=tokens)
 
 
 def _budget(assembly: Assembly, framing: int) -> BudgetUse:
