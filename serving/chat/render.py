@@ -13,22 +13,12 @@ from pydantic import JsonValue
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
 from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity
 from serving.chat.content_format import detect_content_format
-    def outline(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> Outline:
-        """The prompt's text with the origin of every character; same errors as `render_body`."""
-        body = Body(list(messages), list(tools))
-        text = self._text(body)
-        traced = self._traced_text(body)
-        origins = origins_in(traced) if traced is not None and traced == text else ()
-        return Outline(text=text, origins=origins, prompt_start=self._prompt_start(body, text))
-
-    def _prompt_start(self, body: Body, text: str) -> int:
-        template, variables = self._variables(body, traced=False)
-        try:
-            history = template.render({**variables, "add_generation_prompt": False})
-        except UsageError:
-            return len(text)  # a template that cannot print this history alone has no separate prompt
-        return len(history) if text.startswith(history) else len(text)
-
+from serving.chat.dialect import Conversation, DialectName, JsonObject, TemplateTraits, dialect_named
+from serving.chat.incremental import encoder_of
+from serving.chat.outline import Outline, origins_in
+from serving.chat.reading import Body, Reader
+from serving.chat.rewritten import RewriteWatch
+from serving.chat.spans import Located, check_spans, locate, token_spans
 from serving.chat.template import ChatTemplate
 from serving.chat.tokenizer import ChatTokenizer, ShownToken, load_template, refuse_surrogates
 from serving.errors import UsageError
@@ -120,28 +110,22 @@ class ChatRenderer:
         """Each token of the prompt with its text, added tokens marked."""
         return self.tokenizer.show(rendered.token_ids)
 
-<<<<<<< HEAD
     def outline(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> Outline:
         """The prompt's text with the origin of every character; same errors as `render_body`."""
-        body = _body(messages, tools)
+        body = Body(list(messages), list(tools))
         text = self._text(body)
         traced = self._traced_text(body)
         origins = origins_in(traced) if traced is not None and traced == text else ()
         return Outline(text=text, origins=origins, prompt_start=self._prompt_start(body, text))
 
-    def _prompt_start(self, body: JsonObject, text: str) -> int:
-        template, variables = self._variables(body)
+    def _prompt_start(self, body: Body, text: str) -> int:
+        template, variables = self._variables(body, traced=False)
         try:
             history = template.render({**variables, "add_generation_prompt": False})
         except UsageError:
             return len(text)  # a template that cannot print this history alone has no separate prompt
         return len(history) if text.startswith(history) else len(text)
 
-    # The seam for incremental work: conversation n+1 repeats most of n, so whoever caches text or ids of a
-    # prefix does it in these two methods, and `render_body` stays as it is.
-    def _text(self, body: JsonObject) -> str:
-        template, variables = self._variables(body)
-=======
     def _render(self, body: Body, spans: Sequence[PacketSpan]) -> Rendered:
         text = self._text(body)
         encoded, reuse = self._encode(text)
@@ -168,7 +152,6 @@ class ChatRenderer:
 
     def _text(self, body: Body) -> str:
         template, variables = self._variables(body, traced=False)
->>>>>>> main
         text = template.render(variables)
         refuse_surrogates(text)
         return text
