@@ -7,6 +7,7 @@ nothing else.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,8 +21,9 @@ from serving.chat.tokenizer import ChatTokenizer, Encoded
 TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
 
-PIECE_TOKENS_KEPT: Final = 2**18
-"""Tokens of pieces: a few conversations of a hundred thousand tokens, about 20 MB."""
+PIECE_TOKENS_KEPT: Final = 2**20
+"""Tokens of pieces: some hundred conversations of a few thousand tokens, which a server may answer in turns. About
+20 MB: ids and places as numbers of 4 bytes, and the text."""
 
 Encoder: TypeAlias = Callable[[str], tuple[Encoded, Reuse]]
 """The same ids and places as `ChatTokenizer.encode`, and how much of them was there already."""
@@ -44,6 +46,13 @@ def _whole(tokenizer: ChatTokenizer, reason: WholeReason) -> Encoder:
     return encode
 
 
+class _Piece(NamedTuple):
+    """The ids and places of a piece, packed: kept pieces would otherwise be mostly Python's numbers."""
+
+    ids: array[int]
+    starts: array[int]
+
+
 class _Text(NamedTuple):
     """A text, its tokens, the places where it may be cut, and how many tokens lie before each place."""
 
@@ -63,7 +72,7 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._pieces: Recent[str, Encoded] = Recent(PIECE_TOKENS_KEPT)
+        self._pieces: Recent[str, _Piece] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
         if (same := self._texts.get(text)) is not None:
@@ -105,12 +114,13 @@ class IncrementalEncoder:
         encoded = Encoded((*begun.encoded.ids, *ids), (*begun.encoded.starts, *starts))
         return _Text(text, encoded, (*begun.places, *places), (*begun.tokens_before, *tokens_before)), fresh
 
-    def _piece(self, text: str) -> tuple[Encoded, bool]:
+    def _piece(self, text: str) -> tuple[_Piece, bool]:
         if (known := self._pieces.get(text)) is not None:
             return known, False
         encoded = self._tokenizer.encode(text)
-        self._pieces.put(text, encoded, len(encoded.ids))
-        return encoded, True
+        piece = _Piece(array("I", encoded.ids), array("I", encoded.starts))
+        self._pieces.put(text, piece, len(piece.ids))
+        return piece, True
 
 
 def _up_to(known: _Text, index: int) -> _Text:

@@ -144,6 +144,9 @@ class _TracingCode(CodeGenerator):
         self.write(")))")
 
 
+_DICT_NAMES = frozenset(dir(dict))
+
+
 class _Sandbox(ImmutableSandboxedEnvironment):
     """transformers' sandbox; a mapping's entry is read without asking for a Python attribute first.
 
@@ -152,9 +155,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """
 
     def getattr(self, obj: object, attribute: str) -> object:
-        if type(obj) is dict and attribute in obj and not hasattr(dict, attribute):
-            return obj[attribute]
-        return super().getattr(obj, attribute)
+        if type(obj) is not dict or attribute in _DICT_NAMES:
+            return super().getattr(obj, attribute)
+        return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
 
 
 class _TracingEnvironment(_Sandbox):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic import JsonValue
 
 from serving.errors import UsageError
-from serving.explain.turn import JsonObject
+from serving.explain.turn import JsonObject, reasoning_of
 
 _UNRENDERED = {
     "continue_final_message": "goes on with its last message instead of answering it",
@@ -49,6 +50,8 @@ class LogEntry:
     """As the server read them (vLLM's `return_token_ids`)."""
     output_ids: tuple[int, ...] | None
     usage: ReportedUsage | None
+    has_reasoning: bool
+    """Whether a message carries reasoning."""
 
 
 def parse_entry(data: bytes, line: int) -> LogEntry:
@@ -75,10 +78,11 @@ def parse_entry(data: bytes, line: int) -> LogEntry:
     stream_options = body.get("stream_options")
     reply = choice.get("message")
     salt = body.get("cache_salt")
+    messages = _messages(body.get("messages"))
     return LogEntry(
         line=line,
         model=_text(body.get("model")),
-        messages=_messages(body.get("messages")),
+        messages=messages,
         tools=_tools(body.get("tools")),
         template_kwargs=_template_kwargs(body),
         cache_salt=salt if isinstance(salt, str) and salt else None,
@@ -91,6 +95,8 @@ def parse_entry(data: bytes, line: int) -> LogEntry:
         prompt_ids=_ids(folded.get("prompt_token_ids")),
         output_ids=_ids(choice.get("token_ids")),
         usage=usage,
+        # A look at the bytes spares nearly every log the look at every message.
+        has_reasoning=b"reasoning" in data and any(reasoning_of(message) for message in messages),
     )
 
 
@@ -110,11 +116,12 @@ def _json(data: bytes) -> JsonValue:
 def _messages(value: JsonValue) -> tuple[JsonObject, ...]:
     if not isinstance(value, list) or not value:
         raise UsageError("Expected `messages` to be a list with at least one message.")
-    messages = tuple(_object(message, f"message {index} as an object") for index, message in enumerate(value))
-    for index, message in enumerate(messages):
+    for index, message in enumerate(value):
+        if not isinstance(message, dict):
+            raise UsageError(f"Expected message {index} as an object, got {_kind(message)}.")
         if not isinstance(message.get("role"), str):
             raise UsageError(f"Expected message {index} to have a role.")
-    return messages
+    return tuple(cast(list[JsonObject], value))
 
 
 def _tools(value: JsonValue) -> tuple[JsonObject, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from serving.assembler import Rendered
-from serving.chat import ChatRenderer, probe_template
+from serving.chat import probe_template
 from serving.chat.tokenizer import load_template
 from serving.errors import LabError, UsageError
 from serving.explain.causes import MissCause
@@ -18,7 +18,7 @@ from serving.explain.lint.reader import LogReader, RawLine
 from serving.explain.lint.replies import ReplyIds, generated_ids, reply_tokens
 from serving.explain.lint.usage import Expected, UsageFlag, check_usage
 from serving.explain.miss import Miss, explain_miss
-from serving.explain.turn import JsonObject, message_key, reasoning_of
+from serving.explain.turn import message_key, reasoning_of
 from serving.prefix import Prediction, Predictor, Relation
 from serving.prefix.prediction import hit_tokens
 
@@ -140,7 +140,7 @@ class Linter:
                 sent = entry_turn(entry, renderer, rendered, generated)
                 stored = self._earlier.turn(reference)
             miss = explain_miss(prediction, sent, stored, reads_cache=entry.reads_cache)
-            possible = max(miss.cached_tokens, self._possible(entry, prediction, renderer))
+            possible = max(miss.cached_tokens, self._possible(entry, prediction, rendered))
         except BaseException:
             self._predictor.abandon()
             raise
@@ -159,7 +159,7 @@ class Linter:
             reply_ids=generated.known,
             reported_cached=None if entry.usage is None else entry.usage.cached_tokens,
             flags=self._flags(entry, rendered, prediction, miss, possible),
-            silent_reasoning=None if self.template.reasoning_fields else _first_reasoning(entry.messages),
+            silent_reasoning=self._silent_reasoning(entry),
         )
 
     def _reference(self, entry: LogEntry, prediction: Prediction) -> int | None:
@@ -176,6 +176,13 @@ class Linter:
         }
         return before if common[before] > common[nearest.index] else nearest.index
 
+    def _silent_reasoning(self, entry: LogEntry) -> int | None:
+        if self.template.reasoning_fields or not entry.has_reasoning:
+            return None
+        return next(
+            index for index, message in enumerate(entry.messages) if reasoning_of(message) is not None
+        )
+
     def _against(self, reference: int | None, prediction: Prediction, miss: Miss) -> int | None:
         if reference is None and prediction.nearest is not None:
             elsewhere = miss.tokens.keys() & {
@@ -186,7 +193,7 @@ class Linter:
             reference = prediction.nearest.index if elsewhere else None
         return None if reference is None else self._earlier.line(reference)
 
-    def _possible(self, entry: LogEntry, prediction: Prediction, renderer: ChatRenderer) -> int:
+    def _possible(self, entry: LogEntry, prediction: Prediction, rendered: Rendered) -> int:
         """What the cache can have served if the reply that this request goes on from was generated as sent."""
         nearest = prediction.nearest
         if nearest is None or not nearest.same_salt or not entry.reads_cache:
@@ -198,7 +205,8 @@ class Linter:
             return 0
         place = self._earlier.messages(nearest.index)
         reply = entry.messages[place] if place < len(entry.messages) else {}
-        tokens = reply_tokens(reply, renderer) if reply.get("role") == "assistant" else None
+        text_only = reply.get("role") == "assistant"
+        tokens = reply_tokens(reply, rendered, nearest.shared_tokens) if text_only else None
         reach = prediction.prompt_tokens if tokens is None else nearest.shared_tokens + tokens
         return hit_tokens(reach, prediction.prompt_tokens, self._options.block_size)
 
@@ -216,7 +224,3 @@ class Linter:
             first=prediction.index == 0,
         )
         return tuple(check_usage(entry, expected))
-
-
-def _first_reasoning(messages: Sequence[JsonObject]) -> int | None:
-    return next((index for index, message in enumerate(messages) if reasoning_of(message) is not None), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -54,11 +55,15 @@ def generated_ids(entry: LogEntry, renderer: ChatRenderer, rendered: Rendered) -
     return GeneratedIds(ids, ReplyIds.INFERRED)
 
 
-def reply_tokens(message: JsonObject, renderer: ChatRenderer) -> int | None:
-    """How many tokens a message of text only holds; None where it holds more than that."""
-    if reasoning_of(message) is not None or message.get("tool_calls"):
+def reply_tokens(message: JsonObject, rendered: Rendered, start: int) -> int | None:
+    """How many tokens a message of text only takes from token `start` of a prompt on, at most.
+
+    None where the message holds more than text: how a call or reasoning is printed is the template's affair.
+    """
+    if reasoning_of(message) is not None or message.get("tool_calls") or start >= len(rendered.token_offsets):
         return None
-    return len(renderer.tokenizer.encode(text_of(message)).ids)
+    end = rendered.token_offsets[start] + len(text_of(message))
+    return bisect_left(rendered.token_offsets, end, lo=start) - start
 
 
 def _as_printed(
