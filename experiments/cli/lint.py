@@ -87,8 +87,6 @@ def lint(
 
       ctxlab lint requests.jsonl -m qwen3-0.6b --price 0.15 --fail-under 0.8
     """
-    from experiments.cli.lint_page import render_page
-    from experiments.framework.journal import write_whole
     from serving.explain.lint import LintOptions, LogReader
 
     options = LintOptions(block_size, num_blocks, served_name, server_usage)
@@ -96,7 +94,7 @@ def lint(
     with LogReader(log) as reader:
         report = run(reader, model, options, token_price=token_price, ttft=ttft, requests=requests)
     if html is not None:
-        write_whole(html, render_page(report).encode("utf-8"))
+        write_page(report, html)
     if as_json:
         print_json(report.model_dump(mode="json"))
     else:
@@ -107,6 +105,14 @@ def lint(
     if fail_under is not None and (share is None or share < fail_under):
         ERR.print(f"[bold red]cached share {_percent(share)}, below {fail_under:.1%}[/]")
         raise typer.Exit(1)
+
+
+def write_page(report: LintReport, path: Path) -> None:
+    """Write the page of --html."""
+    from experiments.cli.lint_page import render_page
+    from experiments.framework.journal import write_whole
+
+    write_whole(path, render_page(report).encode("utf-8"))
 
 
 def run(

@@ -119,6 +119,9 @@ class ChatRenderer:
         return Outline(text=text, origins=origins, prompt_start=self._prompt_start(body, text))
 
     def _prompt_start(self, body: Body, text: str) -> int:
+        usual = self._generation_prompt(self._templates[bool(body.tools)])
+        if usual and text.endswith(usual):
+            return len(text) - len(usual)
         template, variables = self._variables(body, traced=False)
         try:
             history = template.render({**variables, "add_generation_prompt": False})

@@ -20,7 +20,7 @@ from serving.explain.turn import Turn, turn_of
 _RENDERERS = 4
 """Sets of template arguments whose renderers are kept; a log has one or two."""
 _TURNS = 8
-"""Requests that are kept parsed and rendered."""
+"""Requests that are kept parsed and rendered: a request mostly leaves one that came shortly before."""
 
 
 class Renderers:
@@ -54,10 +54,9 @@ class EarlierRequests:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def add(self, entry: LogEntry, offset: int, reply: ReplyIds, turn: Turn | None) -> None:
-        """Remember the next request; `turn` where it has been made already."""
-        if turn is not None:
-            self._keep(len(self), turn)
+    def add(self, entry: LogEntry, offset: int, reply: ReplyIds, turn: Turn) -> None:
+        """Remember the next request; the whole `turn` for as long as it is one of the latest."""
+        self._keep(len(self), turn)
         self._offsets.append(offset)
         self._lines.append(entry.line)
         self._messages.append(len(entry.messages))

@@ -133,12 +133,10 @@ class Linter:
         generated = generated_ids(entry, renderer, rendered)
         prompt = rendered.token_ids if entry.prompt_ids is None else entry.prompt_ids
         prediction = self._predictor.predict_next(prompt, entry.cache_salt)
-        sent = stored = None
+        sent = entry_turn(entry, renderer, rendered, generated)
         try:
             reference = self._reference(entry, prediction)
-            if reference is not None:
-                sent = entry_turn(entry, renderer, rendered, generated)
-                stored = self._earlier.turn(reference)
+            stored = None if reference is None else self._earlier.turn(reference)
             miss = explain_miss(prediction, sent, stored, reads_cache=entry.reads_cache)
             possible = max(miss.cached_tokens, self._possible(entry, prediction, rendered))
         except BaseException:
