@@ -22,6 +22,7 @@ from serving.assembler.prepare import Prepared, estimated_tokens, prepare
 from serving.assembler.renderer import Rendered, Renderer
 from serving.assembler.report import Assembly, describe
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.sensitive import check_ids, sensitive_items, without_secrets
 from serving.assembler.utility import utility
 from serving.errors import LabError, UsageError
 
@@ -110,6 +111,8 @@ def assemble(
             inert=inert,
         )
     )
+    if policy.look_for_secrets:
+        manifest = without_secrets(manifest, sensitive_items(selected.items))
     outcome = _outcome(request, draft, fitted, rendered, manifest, prepared)
     return outcome.model_copy(update={"compaction": due}) if isinstance(due, CompactionPlan) else outcome
 
@@ -132,6 +135,7 @@ def _admitted(request: AssemblyRequest) -> Admitted:
         for items in (request.candidates, request.history, request.tools)
     )
     check_request(candidates, history, tools)
+    check_ids([*candidates, *history, *tools])
     return admit(request, history, [*candidates, *tools])
 
 
