@@ -55,7 +55,12 @@ class Dialect(NamedTuple):
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
     ) -> Conversation:
         """What the template is given for a body's messages and tools."""
-        read = [self.message(message, traits) for message in messages]
+        return self.gathered([self.message(message, traits) for message in messages], tools, traits)
+
+    def gathered(
+        self, read: list[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
+    ) -> Conversation:
+        """The same for messages that `message` has read."""
         return Conversation(self.together(read, traits), [self.tool(tool) for tool in tools] or None)
 
 

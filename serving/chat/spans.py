@@ -100,6 +100,12 @@ def _append(found: list[TextSpan], start: int, end: int, item_id: str) -> None:
         found.append(TextSpan(start, end, item_id))
 
 
+class _Covering(NamedTuple):
+    numbers: tuple[int, ...]
+    all_whole: bool
+    """No span among them covers a part only."""
+
+
 class _Index:
     """Which spans cover a leaf's characters, narrowest first."""
 
@@ -110,13 +116,13 @@ class _Index:
         for number, span in enumerate(spans):
             self._by_path.setdefault(body_path(span.path), []).append(number)
         self._depths = sorted({len(path) for path in self._by_path}, reverse=True)
-        self._cache: dict[Leaf, tuple[int, ...]] = {}
+        self._cache: dict[Leaf, _Covering] = {}
 
     def split(self, run: Run) -> Sequence[tuple[int, tuple[int, ...]]]:
         """The run in pieces (length, covering spans) that lie wholly inside or outside every span."""
         assert run.leaf is not None
-        covering = self.covering(run.leaf)
-        if all(self._whole[number] for number in covering):
+        covering, all_whole = self._covering(run.leaf)
+        if all_whole:
             return ((run.length, covering),)
         cuts = {run.offset, run.offset + run.length}
         if run.offset >= 0:
@@ -130,7 +136,10 @@ class _Index:
 
     def covering(self, leaf: Leaf) -> tuple[int, ...]:
         """The spans that cover the leaf or a part of it, narrowest first."""
-        if leaf not in self._cache:
+        return self._covering(leaf).numbers
+
+    def _covering(self, leaf: Leaf) -> _Covering:
+        if (known := self._cache.get(leaf)) is None:
             path = leaf.path
             numbers: list[int] = []
             for depth in self._depths:
@@ -144,8 +153,9 @@ class _Index:
                         )
                 # Among spans of one path a partial one is narrower than the whole.
                 numbers += sorted(here, key=self._whole.__getitem__) if len(here) > 1 else here
-            self._cache[leaf] = tuple(numbers)
-        return self._cache[leaf]
+            known = _Covering(tuple(numbers), all(self._whole[number] for number in numbers))
+            self._cache[leaf] = known
+        return known
 
     def _edges(self, number: int) -> tuple[int, ...]:
         span = self._spans[number]
