@@ -152,7 +152,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """
 
     def getattr(self, obj: object, attribute: str) -> object:
-        if type(obj) is dict and attribute in obj and not hasattr(dict, attribute):
+        if isinstance(obj, dict) and attribute in obj and not hasattr(dict, attribute):
             return obj[attribute]
         return super().getattr(obj, attribute)
 
