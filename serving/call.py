@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from serving.assembler import (
+    AddedToken,
     AssemblyRequest,
     ContextPolicy,
     Fault,
@@ -280,6 +281,10 @@ class _LastRender:
     @property
     def identity(self) -> RendererIdentity:
         return self._renderer.identity
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        return self._renderer.added_tokens
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

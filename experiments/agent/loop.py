@@ -141,6 +141,7 @@ def run_turn(
         call = yield from _one_call(started, iteration)
         if call.exchange.error is not None:
             raise CallFailedError(call, trajectory)
+        trajectory = trajectory.model_copy(update={"carry": started.packet.carry})
         said = read_answer(
             call.exchange,
             tool_names=[tool.name for tool in trajectory.tools],

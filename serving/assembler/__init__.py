@@ -21,13 +21,32 @@ from serving.assembler.break_even import (
     cheaper_by_simulation,
     simulate_status,
 )
+from serving.assembler.carry import Carry, PlacedBar
 from serving.assembler.counter import FixedCounter
 from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
+from serving.assembler.expectation import (
+    Case,
+    Ending,
+    Expectation,
+    Expected,
+    Standing,
+    Violation,
+    violations,
+)
 from serving.assembler.faults import Fault, Invariant
 from serving.assembler.first_difference import FirstByte, FirstToken
+from serving.assembler.incident import (
+    CaseResult,
+    IncidentClass,
+    Regression,
+    RegressionReport,
+    build_regression,
+    check_regression,
+)
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
-from serving.assembler.kinds import Kind, Layer, Region, Trust
+from serving.assembler.kinds import Kind, Layer, Region, Stage, Trust
+from serving.assembler.lint import SimilarTools, ToolPart, similar_tools
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.masking import (
     KeepReason,
@@ -39,6 +58,7 @@ from serving.assembler.masking import (
     plan_masking,
 )
 from serving.assembler.messages import FRAMING, item_of, leaves, part_id
+from serving.assembler.neutral import Neutraliser
 from serving.assembler.packet import HandOff, HandOffReason, Message, Packet, PacketSpan, ToolCall, ToolSpec
 from serving.assembler.payloads import (
     AssistantTurn,
@@ -46,6 +66,7 @@ from serving.assembler.payloads import (
     Evidence,
     Example,
     Instruction,
+    Loads,
     Memory,
     Note,
     Notification,
@@ -69,7 +90,14 @@ from serving.assembler.policy import (
     SuffixPosition,
     ToolOrder,
 )
-from serving.assembler.renderer import CoarseReason, Rendered, Renderer, RendererIdentity, TokenSpan
+from serving.assembler.renderer import (
+    AddedToken,
+    CoarseReason,
+    Rendered,
+    Renderer,
+    RendererIdentity,
+    TokenSpan,
+)
 from serving.assembler.replay import MissingSnapshot, Replay, ReplayReason, Snapshot, Verdict, replay
 from serving.assembler.request import (
     AssemblyRequest,
@@ -81,6 +109,8 @@ from serving.assembler.request import (
     RunLimits,
     TaskState,
 )
+from serving.assembler.skills import DeferredTool, DeferredTools, Skill, SkillFile, SkillLibrary
+from serving.assembler.stages import stage_allows
 from serving.assembler.status_bar import (
     Bar,
     BarPolicy,
@@ -95,8 +125,10 @@ from serving.assembler.status_bar import (
     place_bar,
 )
 from serving.assembler.status_state import BarState, ErrorFacts, SystemState, TodoItem, TodoStatus
+from serving.assembler.subagent import Conclusion, ConclusionTooLong, conclude, inheriting, self_contained
 from serving.assembler.timestamps import stamped
 from serving.assembler.trajectory import Trajectory, history_items, tool_items, turns_from_messages
+from serving.assembler.typed_observation import Observation
 from serving.assembler.utility import Terms, UtilityWeights
 from serving.assembler.working_directory import ShellTool, working_directory
 
@@ -104,6 +136,7 @@ __all__ = [
     "FRAMING",
     "AblateBy",
     "Ablation",
+    "AddedToken",
     "Advice",
     "Aspect",
     "AssemblyRequest",
@@ -116,36 +149,48 @@ __all__ = [
     "BreakEven",
     "BreakEvenInputs",
     "Carrier",
+    "Carry",
+    "Case",
+    "CaseResult",
     "Change",
     "Choice",
     "Classification",
     "CoarseReason",
+    "Conclusion",
+    "ConclusionTooLong",
     "Condition",
     "ContextItem",
     "ContextManifest",
     "ContextPolicy",
     "Decision",
+    "DeferredTool",
+    "DeferredTools",
     "Draft",
     "DraftMessage",
     "DraftTool",
     "DropReason",
     "DropRefusal",
     "DropVerdict",
+    "Ending",
     "ErrorFacts",
     "ErrorLevel",
     "Evidence",
     "Example",
+    "Expectation",
+    "Expected",
     "Fault",
     "FirstByte",
     "FirstToken",
     "FixedCounter",
     "HandOff",
     "HandOffReason",
+    "IncidentClass",
     "Instruction",
     "Invariant",
     "KeepReason",
     "Kind",
     "Layer",
+    "Loads",
     "LocalSpan",
     "ManifestDiff",
     "Mask",
@@ -157,18 +202,23 @@ __all__ = [
     "MissingReason",
     "MissingSnapshot",
     "MissingSource",
+    "Neutraliser",
     "Note",
     "Notification",
+    "Observation",
     "OpenQuestion",
     "OutputContract",
     "PackerName",
     "Packet",
     "PacketSpan",
+    "PlacedBar",
     "Placement",
     "PromptCost",
     "Question",
     "ReasoningEcho",
     "Region",
+    "Regression",
+    "RegressionReport",
     "Rendered",
     "Renderer",
     "RendererIdentity",
@@ -180,9 +230,15 @@ __all__ = [
     "Scope",
     "Section",
     "ShellTool",
+    "SimilarTools",
+    "Skill",
     "SkillBody",
     "SkillEntry",
+    "SkillFile",
+    "SkillLibrary",
     "Snapshot",
+    "Stage",
+    "Standing",
     "StatusBar",
     "StatusRun",
     "SuffixPosition",
@@ -198,6 +254,7 @@ __all__ = [
     "ToolCall",
     "ToolContract",
     "ToolOrder",
+    "ToolPart",
     "ToolResult",
     "ToolSpec",
     "ToolStep",
@@ -207,14 +264,19 @@ __all__ = [
     "UserTurn",
     "UtilityWeights",
     "Verdict",
+    "Violation",
     "ablations",
     "advise",
     "apply_masking",
     "assemble",
     "build_bar",
+    "build_regression",
     "cheaper_by_simulation",
+    "check_regression",
+    "conclude",
     "diff",
     "history_items",
+    "inheriting",
     "item_of",
     "leaves",
     "may_drop_history",
@@ -222,9 +284,13 @@ __all__ = [
     "place_bar",
     "plan_masking",
     "replay",
+    "self_contained",
+    "similar_tools",
     "simulate_status",
+    "stage_allows",
     "stamped",
     "tool_items",
     "turns_from_messages",
+    "violations",
     "working_directory",
 ]

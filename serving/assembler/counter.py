@@ -10,7 +10,7 @@ from typing import Final
 from serving.assembler.items import ContextItem
 from serving.assembler.messages import FRAMING, Message, MessagePath, PacketSpan, ToolSpec, item_of, leaves
 from serving.assembler.record import canonical_json, digest
-from serving.assembler.renderer import Rendered, RendererIdentity, TokenSpan
+from serving.assembler.renderer import AddedToken, Rendered, RendererIdentity, TokenSpan
 
 CHARACTERS_PER_TOKEN: Final = 4
 """Size of an item without a given size: one token for every started group of four characters."""
@@ -44,6 +44,10 @@ class FixedCounter:
     def identity(self) -> RendererIdentity:
         return self._identity
 
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        return ()
+
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
     ) -> Rendered:
@@ -60,9 +64,9 @@ class FixedCounter:
                 count = 0 if owner in spent else self._sizes[owner]
                 spent.add(owner)
             token_spans.append(TokenSpan(len(ids), len(ids) + count, owner))
-            key = f"{owner}\0{text}"
-            ids.extend(zlib.crc32(f"{key}\0{index}".encode()) for index in range(count))
-            offsets.extend(position + len(text) * index // count for index in range(count))
+            first = zlib.crc32(f"{owner}\0{text}".encode())
+            ids.extend(range(first, first + count))
+            offsets.extend([position + len(text) * index // count for index in range(count)])
             written.append(text)
             position += len(text)
         return Rendered(tuple(ids), "".join(written), _merged(token_spans), tuple(offsets))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
@@ -12,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from serving.assembler.kinds import KIND_RULES, MUST_BE_TRUSTED, MUST_NAME_TENANT, Kind, Layer, Trust
 from serving.assembler.messages import FRAMING
 from serving.assembler.payloads import Payload
-from serving.assembler.record import Instant, Record, digest
+from serving.assembler.record import SORTED, Instant, Record, digest
 from serving.assembler.utility import Terms
 
 _ITEM_ID: Final = re.compile(r"[^\s#]+")
@@ -43,10 +44,10 @@ class Scope(Record):
 
     tenant: str | None = None
     """Compared exactly. None: belongs to the deployment and to no tenant (instructions, tools)."""
-    readers: frozenset[str] | None = None
+    readers: Annotated[frozenset[str], SORTED] | None = None
     """Actor ids or groups, any of which suffices; None: everyone in the tenant; empty: nobody."""
     classification: Classification = Classification.PUBLIC
-    applies_to: dict[str, frozenset[str]] = Field(default_factory=dict)
+    applies_to: dict[str, Annotated[frozenset[str], SORTED]] = Field(default_factory=dict)
     """Facets such as {"product": {"3.1", "3.2"}}; the request must name each facet with one of the values."""
     effective_from: Instant | None = None
     effective_until: Instant | None = None
@@ -102,7 +103,7 @@ class ContextItem(Record):
 
     def _problem(self) -> str | None:
         try:
-            self.content_json.encode()
+            _ = self.content_size
         except PydanticSerializationError:
             return f"{self.id} holds a text that UTF-8 cannot carry (a lone surrogate); repair it"
         if self.kind in MUST_BE_TRUSTED and self.trust is not Trust.TRUSTED:
@@ -126,7 +127,13 @@ class ContextItem(Record):
         """The payload as JSON: what is hashed, and whose length is the first estimate of the size."""
         return self.payload.model_dump_json()
 
-    @property
+    # Kept, for an item of the log is asked in every call; the JSON itself is not, it is as large as the item.
+    @cached_property
+    def content_size(self) -> int:
+        """Bytes of the payload as JSON."""
+        return len(self.content_json.encode())
+
+    @cached_property
     def sha256(self) -> str:
         """Hash of the payload: equal content, equal hash."""
         return digest(self.content_json)

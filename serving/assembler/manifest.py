@@ -10,11 +10,14 @@ from serving.assembler.record import Instant, Record, digest
 from serving.assembler.renderer import RendererIdentity
 from serving.assembler.utility import Terms
 
-MANIFEST_SCHEMA: Final = 0
-"""Schema 0 may still change; the first kept schema is 1."""
+MANIFEST_SCHEMA: Final = 1
+"""The first kept schema. Schema 0, of which runs are kept too, lacked the fields in `_SINCE_SCHEMA_1`."""
 
-ASSEMBLER_VERSION: Final = "1"
+ASSEMBLER_VERSION: Final = "2"
 """Raised when equal inputs may give other bytes than before."""
+
+
+_SINCE_SCHEMA_1: Final = {"redaction", "masking", "compactions", "compaction", "status_bar", "inert_marks"}
 
 
 class DropReason(StrEnum):
@@ -28,6 +31,9 @@ class DropReason(StrEnum):
     NO_ATTEMPTS_LEFT = "no_attempts_left"
     DEADLINE_PASSED = "deadline_passed"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_NOT_IN_STAGE = "tool_not_in_stage"
+    COMPACTED = "compacted"
+    """A summary stands for it; the original is in the log."""
     UTILITY_NOT_POSITIVE = "utility_not_positive"
     NO_ROOM = "no_room"
 
@@ -141,10 +147,86 @@ class FaultRecord(Record):
     breaks: tuple[str, ...]
 
 
+class MaskRecord(Record):
+    """One tool result that a short text stands for; hashes and sizes of both, tokens estimated."""
+
+    owner: str
+    reason: str
+    content_sha256: str
+    text_sha256: str
+    tokens_before: int
+    tokens_after: int
+
+
+class MaskingRecord(Record):
+    """What masking did to all tool results of the log, in estimated tokens."""
+
+    masks: tuple[MaskRecord, ...]
+    tokens_before: int
+    tokens_after: int
+
+
+class SensitiveItem(Record):
+    """An item in the packet whose text holds what looks like a secret or personal data; kinds only."""
+
+    item_id: str
+    kinds: tuple[str, ...]
+
+
+class RedactionVerdict(Record):
+    """What a look for secrets and personal data found in the packet, which goes out as it is."""
+
+    sensitive: tuple[SensitiveItem, ...]
+    """In packet order; empty: nothing was found."""
+    taken_out: tuple[str, ...]
+    """Kinds taken out of this manifest's own words (sources, owners, ids of the run)."""
+
+
+class CompactionRecord(Record):
+    """A compaction in force, and what making it cost in tokens (None: the server did not say)."""
+
+    id: str
+    strategy: str
+    strategy_version: str
+    policy_version: str
+    summaries: tuple[str, ...]
+    covers: tuple[str, ...]
+    tokens_before: int
+    tokens_after: int
+    calls: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+
+
+class CompactionVerdict(Record):
+    """Whether the next request should find a part of the log compacted."""
+
+    plan_id: str | None
+    """None: nothing to do."""
+    reason: str | None
+    """Why nothing is to be done."""
+
+
+class BarRecord(Record):
+    """The status bar that the assembler built: what it can be asked, and whether it stays."""
+
+    item_id: str
+    mode: str
+    answers: tuple[str, ...]
+
+
+class InertMark(Record):
+    """A mark of the model that an item's text held, shown so that it does not act."""
+
+    item_id: str
+    mark: str
+    count: int
+
+
 class ContextManifest(Record):
     """The record of one assembly; equal inputs give equal bytes. It holds no text of any item."""
 
-    schema_version: Literal[0] = MANIFEST_SCHEMA
+    schema_version: Literal[0, 1] = MANIFEST_SCHEMA
     assembler_version: str = ASSEMBLER_VERSION
     request_id: str
     run_id: str
@@ -176,11 +258,23 @@ class ContextManifest(Record):
     faults: tuple[FaultRecord, ...]
     packet_sha256: str
     """Over messages and tools as sent."""
+    redaction: RedactionVerdict | None = None
+    """None: nobody looked."""
+    masking: MaskingRecord | None = None
+    """None: the policy masks nothing."""
+    compactions: tuple[CompactionRecord, ...] = ()
+    compaction: CompactionVerdict | None = None
+    """None: the policy compacts nothing."""
+    status_bar: BarRecord | None = None
+    """None: the assembler built none."""
+    inert_marks: tuple[InertMark, ...] = ()
+    """By item and mark; the text of the item is recorded nowhere, the mark is the model's own."""
 
     @property
     def manifest_id(self) -> str:
         """The hash of the manifest itself: the name under which an exchange refers to it."""
-        return digest(self.model_dump_json())
+        left_out = _SINCE_SCHEMA_1 if self.schema_version == 0 else None
+        return digest(self.model_dump_json(exclude=left_out))
 
     @property
     def rule_ids(self) -> tuple[str, ...]:

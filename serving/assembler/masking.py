@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from serving.assembler.messages import part_id
 from serving.assembler.observations import returned
 from serving.assembler.payloads import ToolResult, ToolStep
 from serving.assembler.quoting import quoted_short
-from serving.assembler.record import Record, digest
+from serving.assembler.record import SORTED, Record, digest
 from serving.errors import UsageError
 
 CountTokens: TypeAlias = Callable[[str], int]
@@ -60,8 +60,8 @@ class MaskingLimits(Record):
     """Tokens of all results together, above which the largest are masked."""
     target: int | None = Field(default=None, ge=0)
     """Tokens to come down to; None: the threshold. A lower one masks more at once and breaks fewer prefixes."""
-    boilerplate_tools: frozenset[str] = frozenset()
-    """Names of tools whose contract marks their results so."""
+    boilerplate_tools: Annotated[frozenset[str], SORTED] = frozenset()
+    """Names of further tools whose results are not worth keeping; a contract may say so itself."""
 
     def _problem(self) -> str | None:
         if self.target is not None and self.target > self.threshold:

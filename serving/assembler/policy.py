@@ -6,8 +6,11 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from serving.assembler.compaction.policy import CompactionPolicy
 from serving.assembler.kinds import Layer
+from serving.assembler.masking import MaskingLimits
 from serving.assembler.record import Record, canonical_json, digest
+from serving.assembler.status_bar import BarPolicy
 from serving.assembler.utility import UtilityWeights
 
 
@@ -40,25 +43,12 @@ class ToolOrder(StrEnum):
     """By the items' `order`, then by name."""
 
 
-class HistoryMode(StrEnum):
-    """What happens to the trajectory as it grows; compaction strategies join here."""
-
-    APPEND_ONLY = "append_only"
-    """Every turn is sent, as it was sent before; what does not fit ends in a `HandOff`."""
-
-
 class ReasoningEcho(StrEnum):
     """Which reasoning texts are sent back."""
 
     ALL = "all"
     CURRENT_LOOP = "current_loop"
     """Those since the last user turn: what most reasoning templates print anyway."""
-
-
-class Masking(StrEnum):
-    """Which observations are replaced by a short text; strategies join here."""
-
-    OFF = "off"
 
 
 class PackerName(StrEnum):
@@ -78,9 +68,15 @@ class ContextPolicy(Record):
     suffix_position: SuffixPosition = SuffixPosition.END
     carrier: Carrier = Carrier.TAIL_OF_LAST_TOOL_RESULT
     tool_order: ToolOrder = ToolOrder.NAME
-    history: HistoryMode = HistoryMode.APPEND_ONLY
     reasoning: ReasoningEcho = ReasoningEcho.ALL
-    masking: Masking = Masking.OFF
+    masking: MaskingLimits | None = None
+    """When tool results make room for a short text; None: never."""
+    compaction: CompactionPolicy | None = None
+    """When a part of the log makes room for a summary, and how; None: never."""
+    status_bar: BarPolicy | None = None
+    """What the bar says that the assembler builds for every packet; None: it builds none."""
+    look_for_secrets: bool = True
+    """Whether the manifest says which items hold what looks like a secret or personal data."""
     packer: PackerName = PackerName.GREEDY
     weights: UtilityWeights = Field(default_factory=UtilityWeights)
 

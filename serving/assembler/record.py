@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -12,6 +13,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     ModelWrapValidatorHandler,
+    PlainSerializer,
     ValidationError,
     model_validator,
 )
@@ -34,6 +36,13 @@ class Record(BaseModel):
         if made is not data and (problem := made._problem()):
             raise UsageError(f"{cls.__name__}: {problem}.")
         return made
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that computes its cached properties anew; pydantic's takes them along, outdated or not."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
     def _problem(self) -> str | None:
         """What is wrong with the fields taken together, in words; None: nothing."""
@@ -67,6 +76,10 @@ def _utc(moment: datetime) -> datetime:
 
 Instant = Annotated[datetime, AfterValidator(_utc)]
 """A moment in UTC; a time without a zone is read as UTC, so that any two instants compare."""
+
+
+SORTED = PlainSerializer(sorted, when_used="json")
+"""For a set: written in order, since a set of texts has another order in every process and would hash anew."""
 
 
 def digest(text: str) -> str:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, item_of
 from serving.assembler.record import Record
+from serving.assembler.reuse import Reuse
 from serving.errors import LabError
 
-__all__ = ["FRAMING", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
+__all__ = ["FRAMING", "AddedToken", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
 
 
 class CoarseReason(StrEnum):
@@ -47,6 +48,8 @@ class Rendered:
     spans: tuple[TokenSpan, ...]
     token_offsets: tuple[int, ...] = ()
     coarse: CoarseReason | None = None
+    reuse: Reuse | None = field(default=None, compare=False)
+    """No part of the result itself: equal packets give equal renderings, whatever this says."""
 
     def tokens_by_item(self) -> dict[str, int]:
         """Tokens of every item, its parts added up, and of `framing`; the values sum to the prompt tokens.
@@ -69,6 +72,15 @@ class Rendered:
         return tokens
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class AddedToken:
+    """A text that the tokenizer turns into one token of its own, wherever it stands (`<|im_end|>`)."""
+
+    text: str
+    special: bool
+    """Marked as control (decoding may hide it); `<tool_call>` and the like are added, but visible."""
+
+
 class RendererIdentity(Record):
     """What decides a rendering beside the packet: goes into every manifest."""
 
@@ -85,6 +97,10 @@ class Renderer(Protocol):
     @property
     def identity(self) -> RendererIdentity:
         """The hashes that name this renderer."""
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        """The added tokens of the model, by text; empty where no tokenizer is behind the counts."""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

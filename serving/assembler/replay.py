@@ -10,6 +10,7 @@ from serving.assembler.assemble import assemble
 from serving.assembler.diff import ManifestDiff, diff
 from serving.assembler.faults import Fault, fault_records
 from serving.assembler.gates import in_scope, superseded_note_id
+from serving.assembler.kinds import Kind
 from serving.assembler.manifest import ASSEMBLER_VERSION, ContextManifest, DropReason, FaultRecord
 from serving.assembler.policy import ContextPolicy
 from serving.assembler.record import Record
@@ -183,8 +184,9 @@ def _changed_items(manifest: ContextManifest, request: AssemblyRequest | None) -
 
 
 def _recorded(manifest: ContextManifest) -> dict[str, str]:
-    """Content hashes of the recorded items; notes that the assembler wrote itself are in no request."""
+    """Content hashes of the recorded items; notes and bars that the assembler wrote itself are in no request."""
     own = {superseded_note_id(item.id) for item in manifest.dropped if item.reason is DropReason.SUPERSEDED}
+    own |= {item.id for item in manifest.selected if item.kind is Kind.STATUS_BAR}
     return {
         item.id: item.sha256
         for item in (*manifest.selected, *manifest.dropped)
@@ -194,5 +196,6 @@ def _recorded(manifest: ContextManifest) -> dict[str, str]:
 
 def _stored(request: AssemblyRequest) -> dict[str, str]:
     """Content hashes of the items that the request may show; one out of scope now counts as gone."""
-    everything = (*request.candidates, *request.history, *request.tools)
+    summaries = (item for compaction in request.carry.compactions for item in compaction.items)
+    everything = (*request.candidates, *request.history, *request.tools, *summaries)
     return {item.id: item.sha256 for item in everything if in_scope(item, request.context)}

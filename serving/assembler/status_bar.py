@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ from serving.assembler.messages import ToolCall, item_of
 from serving.assembler.observations import returned
 from serving.assembler.payloads import StatusBar, ToolResult, ToolStep
 from serving.assembler.quoting import quoted, quoted_short
-from serving.assembler.record import Instant, Record
+from serving.assembler.record import SORTED, Instant, Record
 from serving.assembler.status_state import BarState, ErrorFacts
 from serving.assembler.timestamps import moment_text
 from serving.assembler.working_directory import working_directory
@@ -73,7 +73,7 @@ class ErrorLevel(IntEnum):
 class BarPolicy(Record):
     """Which techniques are on and how much they may say."""
 
-    techniques: frozenset[Technique] = Field(default=frozenset(Technique), min_length=1)
+    techniques: Annotated[frozenset[Technique], SORTED] = Field(default=frozenset(Technique), min_length=1)
     error_level: ErrorLevel = ErrorLevel.MESSAGE
     errors_shown: int = Field(default=3, ge=1)
     """The latest ones; how many more there are is said."""

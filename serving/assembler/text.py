@@ -1,10 +1,4 @@
-"""The words in which an item that is not a turn is shown, and the fence around text of outside origin.
-
-The seam for added tokens: content equal to one of the model's special tokens (`<|im_end|>`, `<tool_call>`)
-is not neutralised yet. It belongs in one function of this file, `str -> str` with a record of what it
-replaced, applied to `shown()` here and to the leaf strings of turns in `layout.py`; both places are marked
-with the word "neutralise".
-"""
+"""The words in which an item that is not a turn is shown, and the fence around text of outside origin."""
 
 from __future__ import annotations
 
@@ -14,7 +8,8 @@ from typing import Final
 
 from serving.assembler.gates import memory_standing
 from serving.assembler.items import ContextItem
-from serving.assembler.kinds import Trust
+from serving.assembler.kinds import MUST_BE_TRUSTED, Trust
+from serving.assembler.neutral import Neutraliser
 from serving.assembler.payloads import (
     Evidence,
     Instruction,
@@ -36,21 +31,29 @@ from serving.errors import UsageError
 NONCE_CHARACTERS: Final = 8
 
 
-def shown(item: ContextItem) -> str:
-    """The text of an item in the head or the suffix, or where it stands in the history (neutralise here).
+def shown(item: ContextItem, neutraliser: Neutraliser) -> str:
+    """The text of an item in the head or the suffix, or where it stands in the history.
 
-    Instructions are shown bare, so that a system prompt given as one item is sent as it is. Everything that
-    is data is fenced. Raises `UsageError` for a turn, which is a message and not a text.
+    Instructions are shown bare, so that a system prompt given as one item is sent as it is, marks of the model
+    included: whoever runs the application may explain `<tool_call>`. Everything that is data is fenced and
+    holds no live mark. Raises `UsageError` for a turn, which is a message and not a text.
     """
+    if isinstance(item.payload, StatusBar):
+        return f"<agent_status>\n{neutraliser.text(item.payload.text)}\n</agent_status>"
+    text = _written(item)
+    return text if item.kind in MUST_BE_TRUSTED else neutraliser.text(text)
+
+
+def _written(item: ContextItem) -> str:
     match item.payload:
         case Instruction(text=text, title=title):
             return f"# {title}\n{text}" if title else text
         case OutputContract(text=text):
             return text
-        case SkillEntry(name=name, description=description):
-            return f"Skill {name}: {description}"
-        case SkillBody(name=name, text=text):
-            return fenced("skill", item, {"name": name}, text)
+        case SkillEntry(name=name, description=description, loads=loads):
+            return f"{loads.value.capitalize()} {name}: {description}"
+        case SkillBody(name=name, text=text, file=file):
+            return fenced("skill", item, {"name": name} | ({"file": file} if file else {}), text)
         case ToolContract(spec=spec):
             return fenced("tool", item, {"name": spec.name}, canonical_json(spec.to_api()))
         case TaskStateText(text=text):
@@ -71,8 +74,6 @@ def shown(item: ContextItem) -> str:
             return fenced("summary", item, summary.attributes, summary.text)
         case Notification(text=text, event=event):
             return fenced("notification", item, {"event": event}, text)
-        case StatusBar(text=text):
-            return f"<agent_status>\n{text}\n</agent_status>"
         case _:
             raise UsageError(
                 f"A {item.kind.value} is a turn and stands in the history; {item.id} came as a text."

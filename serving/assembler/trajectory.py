@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from serving.assembler.carry import Carry
 from serving.assembler.items import ContextItem
 from serving.assembler.messages import Message, ToolSpec
 from serving.assembler.payloads import (
@@ -22,6 +23,7 @@ from serving.assembler.payloads import (
 )
 from serving.assembler.record import Record
 from serving.assembler.request import AssemblyRequest, Decision, RequestContext, TaskState
+from serving.assembler.status_state import BarState
 from serving.errors import UsageError
 
 SYSTEM_ID = "system"
@@ -37,6 +39,8 @@ class Trajectory(Record):
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
     turns: tuple[Annotated[Turn, Field(discriminator="kind")], ...]
+    carry: Carry = Carry()
+    """What the packets sent so far fixed; of the last call, so a replay of earlier ones hands in its own."""
 
     @property
     def calls(self) -> int:
@@ -62,6 +66,8 @@ class Trajectory(Record):
         overhead: int = 0,
         extra: Sequence[ContextItem] = (),
         state: TaskState | None = None,
+        carry: Carry | None = None,
+        bar: BarState | None = None,
         run_id: str = "",
         surface: str = "",
     ) -> AssemblyRequest:
@@ -76,6 +82,8 @@ class Trajectory(Record):
             overhead=overhead,
             decision=Decision.CHOOSE_TOOL if self.tools else Decision.ANSWER,
             state=state if state is not None else TaskState(),
+            carry=carry if carry is not None else self.carry,
+            bar=bar,
             request_id=f"{run_id}/{call}" if run_id else str(call),
             run_id=run_id,
             step_id=str(call),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from pydantic import JsonValue
 from tokenizers import Tokenizer
 
+from serving.assembler.renderer import AddedToken
+from serving.chat.cuts import cuts_of
 from serving.errors import UsageError
 from serving.text import find_surrogate
 
@@ -57,7 +59,10 @@ class ChatTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.config = _read_config(folder / "tokenizer_config.json")
-        self._added = frozenset(self._tokenizer.get_added_tokens_decoder())
+        decoder = self._tokenizer.get_added_tokens_decoder()
+        self._added = frozenset(decoder)
+        self.cuts = cuts_of(self._tokenizer)
+        self.added = tuple(sorted(AddedToken(token.content, token.special) for token in decoder.values()))
 
     def encode(self, text: str) -> Encoded:
         """Ids of `text`, added tokens recognised, nothing added around it.

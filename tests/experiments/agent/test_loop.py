@@ -19,7 +19,15 @@ from experiments.agent.events import (
 )
 from experiments.agent.loop import CallFailedError, TurnSettings, run_turn
 from experiments.agent.tools import FileTools
-from serving.assembler import AssistantTurn, ToolStep, Trajectory, UserTurn
+from serving.assembler import (
+    AssistantTurn,
+    BarMode,
+    BarPolicy,
+    ContextPolicy,
+    ToolStep,
+    Trajectory,
+    UserTurn,
+)
 from serving.call import DecodeOptions
 from serving.client import ErrorKind, Exchange
 from serving.errors import UsageError
@@ -195,3 +203,16 @@ def test_a_finished_call_is_not_cancelled(tools: FileTools) -> None:
 def test_a_question_that_utf8_cannot_carry_is_refused(tools: FileTools) -> None:
     with pytest.raises(UsageError, match="surrogate"):
         next(run_turn(ScriptedCaller([]), tools, Trajectory(turns=()), "a\ud800", settings()))
+
+
+def test_a_bar_that_stays_is_repeated_over_the_calls_of_a_run(tools: FileTools) -> None:
+    policy = ContextPolicy(status_bar=BarPolicy(mode=BarMode.APPEND))
+    events, caller = play(
+        tools, exchange("", received("read_file", READ_A)), exchange("alpha"), policy=policy
+    )
+    first, second = (start.packet.messages for start in caller.started)
+    assert second[: len(first)] == first
+    assert sum("<agent_status>" in (message.content or "") for message in second) == 2
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    assert len(answer.trajectory.carry.bars) == 2

@@ -48,7 +48,7 @@ from serving.assembler import (
     tool_items,
 )
 from serving.assembler.packet import MessagePath
-from serving.assembler.renderer import TokenSpan
+from serving.assembler.renderer import AddedToken, TokenSpan
 from serving.errors import LabError
 
 CONTEXT = RequestContext(tenant="t1", actor="u1", now="2026-10-02T00:00:00Z")
@@ -124,6 +124,10 @@ class Merging:
     @property
     def identity(self) -> RendererIdentity:
         return self._plain.identity
+
+    @property
+    def added_tokens(self) -> tuple[AddedToken, ...]:
+        return ()
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

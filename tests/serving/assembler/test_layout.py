@@ -15,6 +15,7 @@ from serving.assembler import (
     Instruction,
     Layer,
     Message,
+    Neutraliser,
     Notification,
     OutputContract,
     Packet,
@@ -132,7 +133,9 @@ def test_a_skill_body_stays_where_it_was_called_for() -> None:
     first = packet(history=(start, body)).messages
     later = packet(history=(start, body, answer, following)).messages
     assert later[: len(first)] == first
-    draft = lay_out(arrange((), (start, answer, body), (), ContextPolicy(), {}), ContextPolicy())
+    draft = lay_out(
+        arrange((), (start, answer, body), (), ContextPolicy(), {}), ContextPolicy(), Neutraliser()
+    )
     assert {message.region for message in draft.messages} == {Region.TRAJECTORY}
     assert [message.message.role for message in draft.messages] == ["user", "assistant", "user"]
     assert "One idea a slide." in (first[0].content or "")

@@ -9,59 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-TEMPLATES = Path(__file__).parent / "templates"
-TEMPLATE_NAMES = ("qwen3", "qwen2_5", "smollm2")
-
-_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-_VISIBLE = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
-_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-
-def _train() -> Tokenizer:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_SPLIT), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    corpus = [source.read_text(encoding="utf-8") for source in sorted(TEMPLATES.glob("*.jinja"))]
-    trainer = trainers.BpeTrainer(
-        vocab_size=700,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(corpus, trainer)
-    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in _SPECIAL])
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in _VISIBLE])
-    return tokenizer
+from tests.support.tiny_model import TEMPLATE_NAMES, write_tiny_folder
 
 
 @pytest.fixture(scope="session")
 def tiny_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One model folder a template, all with the same small byte-level tokenizer."""
-    tokenizer = _train()
-    folders = {}
-    for name in TEMPLATE_NAMES:
-        folder = tmp_path_factory.mktemp(name)
-        tokenizer.save(str(folder / "tokenizer.json"))
-        template = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
-        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-        config = {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "eos_token": "<|im_end|>",
-            "pad_token": "<|endoftext|>",
-        }
-        (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-        folders[name] = folder
-    return folders
+    return {name: write_tiny_folder(tmp_path_factory.mktemp(name), name) for name in TEMPLATE_NAMES}
 
 
 Body = dict[str, Any]

@@ -33,6 +33,12 @@ def test_starts_rise_from_the_first_character_and_a_split_character_repeats_its_
     assert not text or encoded.starts[0] == 0
 
 
+def test_every_added_token_is_named_by_its_text_with_its_mark(tokenizer: ChatTokenizer) -> None:
+    assert [token.text for token in tokenizer.added] == sorted(tokenizer.added_tokens())
+    marks = {token.text: token.special for token in tokenizer.added}
+    assert (marks["<|im_end|>"], marks["<tool_call>"]) == (True, False)
+
+
 def test_a_leading_space_is_a_tokens_first_byte_also_where_the_model_trims_offsets(
     tmp_path: Path, tiny_folders: dict[str, Path]
 ) -> None:
