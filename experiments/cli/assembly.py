@@ -50,6 +50,12 @@ def assemble(
     window: Annotated[
         int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")
     ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault", metavar="NAME", help="Sabotage the finished layout; may be given repeatedly."
+        ),
+    ] = None,
     as_json: AsJson = False,
     folder: Annotated[
         Path | None,
@@ -69,8 +75,10 @@ def assemble(
       ctxlab assemble examples/support_agent.json --policy before-task --save runs/before-task
 
       ctxlab assemble examples/j42_export.json --window 1300
+
+      ctxlab assemble examples/support_agent.json --fault clock-in-system-head
     """
-    from experiments.cli.assembly_files import read_policy, read_request, save, with_window
+    from experiments.cli.assembly_files import faults_for, read_policy, read_request, save, with_window
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
@@ -79,14 +87,15 @@ def assemble(
         wanted = with_window(wanted, window)
     note = note_for(wanted, model)
     renderer = renderer_for(note, pull=True)
-    outcome = build(wanted, chosen, renderer)
+    names = fault or []
+    outcome = build(wanted, chosen, renderer, faults_for(names, wanted))
     if folder is not None:
         rendered = (
             None
             if isinstance(outcome, HandOff)
             else renderer.render(outcome.messages, outcome.tools, outcome.spans)
         )
-        save(folder, wanted, chosen, note, outcome, rendered)
+        save(folder, wanted, chosen, note, outcome, rendered, names)
     alike = _alike(wanted, outcome)
     if as_json:
         print_json(_document(outcome, note, alike))
@@ -147,7 +156,7 @@ def replay(
 
     Example: ctxlab replay runs/default
     """
-    from experiments.cli.assembly_files import RendererNote, read_saved
+    from experiments.cli.assembly_files import RendererNote, faults_for, read_saved
     from serving.assembler import Verdict
     from serving.assembler import replay as again
     from serving.errors import UsageError
@@ -161,6 +170,7 @@ def replay(
         request=saved.request,
         policy=saved.policy,
         renderer=renderer_here(note),
+        faults=faults_for(saved.faults, saved.request) if saved.request else (),
     )
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -288,6 +298,9 @@ def _show(outcome: Packet | HandOff) -> None:
         OUT.print("")
         OUT.print(out)
         _say_rest(len(manifest.dropped))
+    for applied in manifest.faults:
+        breaks = ", ".join(name.replace("_", " ") for name in applied.breaks) or "nothing"
+        OUT.print(plain(f"fault: {applied.name}, breaks {breaks}"), soft_wrap=True)
     for line in _done_to_texts(manifest):
         OUT.print(plain(line), soft_wrap=True)
     for gap in manifest.missing:
@@ -315,12 +328,27 @@ def _done_to_texts(manifest: ContextManifest) -> list[str]:
             f"{masking.tokens_after} tokens"
         )
         lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    lines += [
+        f"compacted: {len(done.covers)} items into {', '.join(done.summaries)} ({done.strategy}), "
+        f"{done.tokens_before} → {done.tokens_after} tokens"
+        for done in manifest.compactions
+    ]
+    if (verdict := manifest.compaction) is not None:
+        why = (
+            f"due, plan {verdict.plan_id[:12]}" if verdict.plan_id else str(verdict.reason).replace("_", " ")
+        )
+        lines.append(f"compaction: {why}")
     if (bar := manifest.status_bar) is not None:
         lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
     lines += [
         f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
         for mark in manifest.inert_marks
     ]
+    if manifest.redaction is not None:
+        lines += [
+            f"looks sensitive: {found.item_id} holds {', '.join(found.kinds)}"
+            for found in manifest.redaction.sensitive
+        ]
     return lines
 
 

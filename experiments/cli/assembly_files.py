@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
+from experiments.faults import FaultContext, build_faults
 from serving.assembler import (
     AssemblyRequest,
+    AssistantTurn,
     ContextItem,
     ContextManifest,
     ContextPolicy,
     Draft,
     DraftMessage,
     DraftTool,
+    Fault,
     HandOff,
     Message,
     Packet,
@@ -27,6 +32,7 @@ from serving.assembler import (
     Rendered,
     TokenSpan,
     ToolSpec,
+    ToolStep,
 )
 from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
@@ -46,6 +52,7 @@ MOST_DIGITS: Final = 18
 """Of a whole number; larger ones do not fit where sizes are multiplied."""
 
 REQUEST_FILE, POLICY_FILE, RENDERER_FILE = "request.json", "policy.json", "renderer.json"
+FAULTS_FILE: Final = "faults.json"
 MANIFEST_FILE, PACKET_FILE, RENDERED_FILE = "manifest.json", "packet.json", "rendered.json"
 
 
@@ -57,6 +64,12 @@ class RendererNote(Record):
     """The name or folder that was given."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Of the estimate: the tokens that items named themselves, by id."""
+
+
+class FaultsNote(Record):
+    """The faults that were applied, in order; all else that they read follows from the request."""
+
+    names: tuple[str, ...] = ()
 
 
 class PacketText(Record):
@@ -82,6 +95,8 @@ class Saved:
     request: AssemblyRequest | None = None
     policy: ContextPolicy | None = None
     renderer: RendererNote | None = None
+    faults: tuple[str, ...] = ()
+    """Names; also empty where none were kept."""
     packet: Packet | None = None
     rendered: Rendered | None = None
 
@@ -128,6 +143,27 @@ def policy_files() -> dict[str, Traversable]:
     return dict(sorted(found.items(), key=lambda pair: (pair[0] != "default", pair[0])))
 
 
+def faults_for(names: Sequence[str], request: AssemblyRequest) -> tuple[Fault, ...]:
+    """The named faults for `request`: its call number and reasoning are those of its history.
+
+    A request knows no time but its own, so earlier calls count as a minute apart. `UsageError` names a
+    fault that does not exist.
+    """
+    turns = [
+        (item, item.payload) for item in request.history if isinstance(item.payload, AssistantTurn | ToolStep)
+    ]
+    call, now = len(turns), request.context.now
+    try:
+        times = tuple(now - timedelta(minutes=call - earlier) for earlier in range(call))
+    except OverflowError as error:
+        raise UsageError(f"Expected a time later than year 1 for {call} calls, but {now} came.") from error
+    thoughts = {item.id: payload.reasoning or "" for item, payload in turns}
+    masked = frozenset(request.carry.masked) or None
+    return build_faults(
+        names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts, masked=masked)
+    )
+
+
 def read_json(path: Path) -> JsonValue:
     """A JSON document; `UsageError` for what is not one, repeats a field, or is too large."""
     text = _text(path)
@@ -171,6 +207,7 @@ def read_saved(path: Path) -> Saved:
         optional(AssemblyRequest, path / REQUEST_FILE),
         optional(ContextPolicy, path / POLICY_FILE),
         optional(RendererNote, path / RENDERER_FILE),
+        (optional(FaultsNote, path / FAULTS_FILE) or FaultsNote()).names,
         Packet(messages=packet.messages, tools=packet.tools, spans=packet.spans, manifest=manifest)
         if packet
         else None,
@@ -185,6 +222,7 @@ def save(
     renderer: RendererNote,
     outcome: Packet | HandOff,
     rendered: Rendered | None,
+    faults: Sequence[str] = (),
 ) -> None:
     """Write everything a replay needs into a new or empty folder; a hand-off has no packet to write."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -198,6 +236,8 @@ def save(
         RENDERER_FILE: renderer,
         MANIFEST_FILE: outcome.manifest,
     }
+    if faults:
+        documents[FAULTS_FILE] = FaultsNote(names=tuple(faults))
     if isinstance(outcome, Packet):
         documents[PACKET_FILE] = PacketText(
             messages=outcome.messages, tools=outcome.tools, spans=outcome.spans

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Form, Replacement, Source, SummaryTask
+from serving.assembler.compaction.records import (
+    CountTokens,
+    Form,
+    NoCompactionReason,
+    Replacement,
+    Source,
+    SummaryTask,
+)
 from serving.assembler.compaction.survey import Eligible
 from serving.assembler.payloads import Claim
 
@@ -78,8 +85,8 @@ class CompactionStrategy(Protocol):
     def groups(self, eligible: Sequence[Eligible], situation: Situation) -> tuple[tuple[Eligible, ...], ...]:
         """What each summary is to cover; items in no group stay as they are."""
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
-        """What to ask; fewer than `room` tokens must come of it. None: no answer worth having has room."""
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
+        """What to ask, such that fewer than `room` tokens come of it; or why no question makes sense."""
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens
@@ -110,10 +117,10 @@ def questions(
     wording: str,
     query: Source | None = None,
     earlier: Source | None = None,
-) -> tuple[SummaryTask, ...] | None:
+) -> tuple[SummaryTask, ...] | NoCompactionReason:
     """`sources` in as few prompts as the input limit allows; all answers together may fill half of `room`.
 
-    None where next to nothing could be read or written.
+    A reason instead where next to nothing could be read or written.
     """
     policy, count = situation.policy, situation.count
     limit = situation.input_limit - count(f"{wording}\n{RULES}")
@@ -123,11 +130,11 @@ def questions(
         query = Source(id=query.id, text=cut(query.text, max(1, limit // _QUERY_SHARE), count))
         limit -= count(query.text) + count(_SOURCE_FENCE)
     if limit < LEAST_INPUT:
-        return None
+        return NoCompactionReason.NO_ROOM_FOR_SUMMARISER
     packs = _packed(sources, limit, count)
     max_output = min(policy.target_tokens, room // 2 // len(packs))
     if max_output < SMALLEST_SUMMARY:
-        return None
+        return NoCompactionReason.WOULD_NOT_SHRINK
     instruction = f"{wording}\n{RULES.format(max_output=max_output)}"
     return tuple(
         SummaryTask(

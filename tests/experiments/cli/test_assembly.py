@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from experiments.faults import FAULTS
 from serving.assembler import ContextPolicy
 from tests.support.command import Done, Run, one_sentence
 
@@ -79,6 +80,45 @@ def test_two_saved_policies_differ_in_layout_and_policy_alone(ctxlab: Run, tmp_p
     shown = json.loads(ctxlab("diff", tmp_path / "default", tmp_path / "before-task", "--json").out)
     assert shown["equal"] is False
     assert shown["packets_compared"] and shown["tokens_compared"]
+
+
+def test_faults_are_applied_in_order_shown_with_what_they_break_and_replayed(
+    ctxlab: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    done = ctxlab(
+        "assemble",
+        EXAMPLE,
+        "--fault",
+        "clock-in-system-head",
+        "--fault",
+        "late-system-message",
+        "--save",
+        folder,
+    )
+    assert done.code == 0
+    assert "fault: clock-in-system-head, breaks static head" in done.out
+    assert "fault: late-system-message, breaks append only, one system message" in done.out
+    packet = json.loads((folder / "packet.json").read_text(encoding="utf-8"))
+    assert packet["messages"][0]["content"].startswith("Current time: 2026-10-02 09:30:00.\n")
+    assert ctxlab("replay", folder) == Done(0, "exact\n", "")
+    (folder / "faults.json").unlink()
+    gone = ctxlab("replay", folder)
+    assert gone.code == 1
+    assert "missing: fault clock-in-system-head" in gone.out
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_all_it_needs_from_the_command_line(ctxlab: Run, name: str) -> None:
+    done = ctxlab("assemble", EXAMPLE, "--fault", name, "--json")
+    (applied,) = json.loads(done.out)["packet"]["manifest"]["faults"]
+    assert (done.code, applied["name"]) == (0, name)
+
+
+def test_a_fault_that_does_not_exist_is_refused_with_those_that_do(ctxlab: Run) -> None:
+    done = ctxlab("assemble", EXAMPLE, "--fault", "sunspots")
+    assert done.code == 2
+    assert "There is no fault 'sunspots'; choose among null, clock-in-system-head" in done.err
 
 
 def test_equal_sides_have_no_difference_and_exit_code_tells_the_others(ctxlab: Run, tmp_path: Path) -> None:
@@ -177,7 +217,15 @@ def test_the_policies_are_listed_with_what_they_change(ctxlab: Run) -> None:
 
 
 def test_a_shown_policy_is_toml_that_means_the_same(ctxlab: Run, tmp_path: Path) -> None:
-    for name in ("default", "before-task", "knapsack", "masking", "status-bar", "status-bar-append"):
+    for name in (
+        "default",
+        "before-task",
+        "knapsack",
+        "masking",
+        "status-bar",
+        "status-bar-append",
+        "checkpoint",
+    ):
         text = ctxlab("policy", "show", name).out
         path = tmp_path / f"{name}.toml"
         path.write_text(text, encoding="utf-8")
