@@ -43,6 +43,8 @@ from tests.support.incidents import (
     FORUM,
     INCIDENTS,
     KNAPSACK,
+    NEW_DOC,
+    OLD_DOC,
     OUT_CASES,
     SCOPE_CASES,
     TRUSTING,
