@@ -32,7 +32,7 @@ _JUDGED: Final = 1024
 _BOUND: Final = re.compile(
     rf"""(?i:[_-](?:old|new|prod|dev|test|staging|live|main|value|\d\d?))?\d{{0,2}}  # the rest of the name
         (?:\\?["'`])?\]?                                       # what closes the name: JSON, a subscript
-        (?:\s?:\s?[A-Za-z_][\w.\[\]|]{{0,40}}(?=\s?=[^=]))?    # an annotation
+        (?:\s?:\s?[A-Za-z_][\w.\[\]|]{{0,40}}(?=\s=\s))?    # an annotation
         (?:\s{{0,4}}(?:=>|[:=]{{1,3}}|(?P<tag>>))\s{{0,4}}|\s(?:is|was)\s|(?P<blank>[ ]))
         (?:[bBrRuUfF]{{0,2}}\\?(?P<quote>["'`])
            (?P<quoted>(?:(?!(?P=quote))[^\s\\]|\\[^nrt\s"'`]){{8,{_JUDGED}}}+)
@@ -44,11 +44,11 @@ _REST: Final = re.compile(r"[^\s\"'`\\<>]*+")
 _BARE_END: Final = re.compile(r"""[,;&)\]}]+(?=\s|$|["'`.\[]|[A-Za-z_][\w.-]{0,40}\s?=)|[.:]+$""", re.ASCII)
 """Where a value without quotes ends before a blank: in a call, a list, a query, a connection string."""
 
-_TEMPLATE: Final = re.compile(r"\{[\w.!: \[\]()-]*\}|\$[({]|\$[A-Za-z_]\w*$|%\(|%[sdr]$|<\w+>|^<", re.ASCII)
+_TEMPLATE: Final = re.compile(r"\{[\w.!: \[\]()-]*\}|\$[({]|^\$[A-Za-z_]\w*$|%\(|<\w+>|^<", re.ASCII)
 _CODE: Final = re.compile(r"[(\[{]|[A-Za-z_][\w.]*[(\[]|[a-z_]+(?:\.[A-Za-z_]\w*)+$", re.ASCII)
 """A literal of a language, a call, a subscript, an attribute."""
-_COMPOUND: Final = re.compile(r"[A-Za-z]+\d{0,4}(?:[_.-][A-Za-z]*\d{0,4})+$", re.ASCII)
-"""A name or a phrase of several words."""
+_COMPOUND: Final = re.compile(r"[A-Za-z]+\d{0,4}(?:[_.-][A-Za-z]*\d{0,4})+$|[~.]?/[\w./-]*$", re.ASCII)
+"""A name or a phrase of several words; a path, for `PWD` is a directory too."""
 _IN_A_NAME: Final = string.ascii_letters + string.digits + "_-."
 
 
