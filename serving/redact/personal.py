@@ -47,7 +47,7 @@ _NORTH_AMERICAN: Final = tuple(
 _AREA: Final = re.compile(rf"{fresh('', after='A-Za-z0-9_.-')}(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[.-])$")
 _CALLED: Final = tuple(
     re.compile(
-        rf"{word}(?<![a-z]{word})(?:[_ -]?(?:number|num|no|nr))?[\"'\s:=.]{{1,6}}"
+        rf"{word}(?<![a-z]{word})(?:[_ -]?(?:number|num|no|nr))?[\"' \t:=.]{{1,6}}"
         r"(?P<value>[(+]?\d(?:[ ().-]{0,2}\d){6,14})(?![a-z0-9_])"
     )
     for word in ("phone", "telephone", "tel", "mobile", "fax")

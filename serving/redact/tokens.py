@@ -60,7 +60,7 @@ def _has_jose_header(value: str) -> bool:
 
 
 CLOUD: Final = (
-    token(Kind.AWS_ACCESS_KEY_ID, "A[KS]IA", "[A-Z2-7]{16}", check=_varied),
+    token(Kind.AWS_ACCESS_KEY_ID, "A[KS]IA", "[A-Z2-7]{16}", check=_varied, word=True),
     pattern(
         Kind.AZURE_CLIENT_SECRET,
         rf"Q~{fresh('[A-Za-z0-9_.~-][A-Za-z0-9_.~-]{2}[0-9]Q~', after='A-Za-z0-9_.~-')}"
@@ -72,13 +72,13 @@ CLOUD: Final = (
         r"sig=(?<=[?&;]sig=)(?P<value>(?:[A-Za-z0-9+/]|%2[BbFf]){43}(?:=|%3[Dd]))",
         check=_is_sas_signature,
     ),
-    token(Kind.GOOGLE_API_KEY, "AIza", rf"{_URLSAFE}{{35}}(?!-|_)"),
-    token(Kind.GOOGLE_ACCESS_TOKEN, r"ya29\.", rf"{_URLSAFE}{{60,}}+"),
-    token(Kind.GOOGLE_CLIENT_SECRET, "GOCSPX-", rf"{_URLSAFE}{{28}}"),
-    token(Kind.DATABRICKS_TOKEN, "dapi", rf"{_HEX}{{32}}(?:-\d)?", check=_varied),
+    token(Kind.GOOGLE_API_KEY, "AIza", rf"{_URLSAFE}{{35}}(?!-|_)", word=True),
+    token(Kind.GOOGLE_ACCESS_TOKEN, r"ya29\.", rf"{_URLSAFE}{{60,}}+", word=True),
+    token(Kind.GOOGLE_CLIENT_SECRET, "GOCSPX-", rf"{_URLSAFE}{{28,}}+"),
+    token(Kind.DATABRICKS_TOKEN, "dapi", rf"{_HEX}{{32}}(?:-\d)?", check=_varied, word=True),
     token(Kind.DIGITALOCEAN_TOKEN, "do[opr]_v1_", rf"{_HEX}{{64}}", check=_varied),
     token(Kind.GRAFANA_TOKEN, "glsa_", rf"{_ALNUM}{{32}}_{_HEX}{{8}}"),
-    token(Kind.VAULT_TOKEN, r"hv[bsr]\.", rf"{_URLSAFE}{{24,}}+"),
+    token(Kind.VAULT_TOKEN, r"hv[bsr]\.", rf"{_URLSAFE}{{24,}}+", word=True),
     token(Kind.AGE_SECRET_KEY, "AGE-SECRET-KEY-1", "[AC-HJ-NP-Z02-9]{58}"),
 )
 
@@ -100,11 +100,11 @@ CODE: Final = (
 MODELS: Final = (
     token(Kind.ANTHROPIC_KEY, "sk-ant-", rf"{_URLSAFE}{{40,}}+"),
     token(Kind.GROQ_KEY, "gsk_", rf"{_ALNUM}{{48,}}+"),
-    token(Kind.HUGGINGFACE_TOKEN, "hf_", rf"{_ALNUM}{{34,}}+"),
-    token(Kind.OPENAI_KEY, "sk-", rf"(?:proj|svcacct|admin|None)-{_URLSAFE}{{40,}}+"),
+    token(Kind.HUGGINGFACE_TOKEN, "hf_", rf"{_ALNUM}{{34,}}+", word=True),
+    token(Kind.OPENAI_KEY, "sk-", rf"(?:proj|svcacct|admin|None)-{_URLSAFE}{{40,}}+", word=True),
     # The first form of OpenAI, and of the many servers that took over its interface.
-    token(Kind.OPENAI_KEY, "sk-", rf"(?:or-v1-)?{_ALNUM}{{32,}}+"),
-    token(Kind.REPLICATE_TOKEN, "r8_", rf"{_ALNUM}{{37}}"),
+    token(Kind.OPENAI_KEY, "sk-", rf"(?:or-v1-)?{_ALNUM}{{32,}}+", word=True),
+    token(Kind.REPLICATE_TOKEN, "r8_", rf"{_ALNUM}{{37}}", word=True),
 )
 
 MESSAGES: Final = (
@@ -131,8 +131,8 @@ MESSAGES: Final = (
         check=_varied,
         before=32,
     ),
-    token(Kind.MAILGUN_KEY, "key-", rf"{_HEX}{{32}}", check=_varied),
-    token(Kind.SENDGRID_KEY, r"SG\.", rf"{_URLSAFE}{{22}}\.{_URLSAFE}{{43}}"),
+    token(Kind.MAILGUN_KEY, "key-", rf"{_HEX}{{32}}", check=_varied, word=True),
+    token(Kind.SENDGRID_KEY, r"SG\.", rf"{_URLSAFE}{{22}}\.{_URLSAFE}{{43}}", word=True),
     token(Kind.SLACK_TOKEN, "xox[abcdeoprs]-", "[A-Za-z0-9%-]{20,}+", check=_ends_random),
     token(Kind.SLACK_TOKEN, r"xoxe\.xox[bp]-", rf"{_URLSAFE}{{20,}}+"),
     token(Kind.SLACK_TOKEN, "xapp-", r"\d-[A-Z0-9]{9,12}-\d{9,14}-[0-9a-f]{64}"),
@@ -141,17 +141,17 @@ MESSAGES: Final = (
         r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Z0-9]{8,14}/[A-Z0-9]{8,20}/[A-Za-z0-9/]{18,}+",
     ),
     Rule(frozenset({Kind.TELEGRAM_BOT_TOKEN}), _telegram_tokens),
-    token(Kind.TWILIO_SID, "AC", rf"{_HEX}{{32}}", check=_varied),
-    token(Kind.TWILIO_SID, "SK", rf"{_HEX}{{32}}", check=_varied),
+    token(Kind.TWILIO_SID, "AC", rf"{_HEX}{{32}}", check=_varied, word=True),
+    token(Kind.TWILIO_SID, "SK", rf"{_HEX}{{32}}", check=_varied, word=True),
 )
 
 WORK: Final = (
     token(Kind.LINEAR_KEY, "lin_api_", rf"{_ALNUM}{{40,}}+"),
     token(Kind.NOTION_TOKEN, "ntn_", rf"{_ALNUM}{{40,}}+"),
-    token(Kind.NOTION_TOKEN, "secret_", rf"{_ALNUM}{{43}}"),
+    token(Kind.NOTION_TOKEN, "secret_", rf"{_ALNUM}{{43}}", word=True),
     token(Kind.POSTMAN_KEY, "PMAK-", rf"{_HEX}{{24}}-{_HEX}{{34}}"),
     token(Kind.SHOPIFY_TOKEN, "shp(?:at|ca|pa|ss)_", "[0-9a-fA-F]{32}", check=_varied),
-    token(Kind.SQUARE_TOKEN, "EAAA", rf"{_URLSAFE}{{60}}(?![_+/=-])"),
+    token(Kind.SQUARE_TOKEN, "EAAA", rf"{_URLSAFE}{{60}}(?![_+/=-])", word=True),
     token(Kind.SQUARE_TOKEN, "sq0(?:atp|csp)-", rf"{_URLSAFE}{{22,}}+"),
     token(Kind.STRIPE_KEY, "sk_(?:live|test)_", rf"{_ALNUM}{{16,}}+"),
     token(Kind.STRIPE_KEY, "rk_(?:live|test)_", rf"{_ALNUM}{{16,}}+"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from tests.support.planted import Planted, planted
 EACH = 150
 BAR = 0.98
 SEED = 20250301
+MARK = re.compile(r"\[redacted:\w+\]")
 
 
 @dataclass
@@ -75,12 +77,26 @@ def documents(values: list[Planted], *, size: int) -> list[tuple[str, list[Plant
 
 
 @pytest.fixture(scope="module")
-def tally() -> Tally:
-    """Planted documents, a log and the standard library, all searched as whole texts."""
+def benign() -> list[str]:
+    """Ten thousand lines of logs and every line of the standard library."""
+    return [*log_lines(SEED + 1, 10_000), *source_lines()]
+
+
+@pytest.fixture(scope="module")
+def false_alarms(benign: list[str]) -> tuple[str, tuple[Finding, ...]]:
+    """The benign lines as one text, and what is found in it."""
+    text = "\n".join(benign)
+    return text, find(text)
+
+
+@pytest.fixture(scope="module")
+def tally(false_alarms: tuple[str, tuple[Finding, ...]]) -> Tally:
+    """What is found in documents with planted values and in those without."""
     tally = Tally()
     for text, places in documents(list(planted(SEED, EACH)), size=50):
         tally.add(text, places, find(text))
-    for text in ("\n".join(log_lines(SEED + 1, 10_000)), "\n".join(source_lines()), *PLACEHOLDERS):
+    tally.add(false_alarms[0], [], false_alarms[1])
+    for text in PLACEHOLDERS:
         tally.add(text, [], find(text))
     return tally
 
@@ -101,13 +117,14 @@ def test_recall_and_precision_hold_overall_and_for_every_kind(tally: Tally) -> N
     assert tally.precision(*SecretKind) >= BAR
 
 
-def test_a_line_without_a_secret_is_almost_never_touched() -> None:
-    lines = [*log_lines(SEED + 2, 10_000), *source_lines(), *PLACEHOLDERS]
-    assert len(lines) > 100_000
-    text = "\n".join(lines)
-    touched = {text.count("\n", 0, finding.start) for finding in find(text)}
-    print(f"{len(touched)} of {len(lines)} lines touched")
-    assert len(touched) / len(lines) < 1e-4
+def test_a_line_without_a_secret_is_almost_never_touched(
+    benign: list[str], false_alarms: tuple[str, tuple[Finding, ...]]
+) -> None:
+    text, findings = false_alarms
+    touched = {text.count("\n", 0, finding.start) for finding in findings}
+    print(f"{len(touched)} of {len(benign)} lines touched")
+    assert len(benign) > 100_000
+    assert len(touched) / len(benign) < 1e-4
 
 
 def test_no_placeholder_is_taken_for_a_secret() -> None:
@@ -117,15 +134,9 @@ def test_no_placeholder_is_taken_for_a_secret() -> None:
 def test_no_eight_characters_of_a_planted_secret_survive() -> None:
     left = []
     for value in planted(SEED + 3, 40):
-        secret, cleaned = value.text[value.start : value.end], redact(value.text).text
+        secret, cleaned = value.text[value.start : value.end], MARK.sub("", redact(value.text).text)
         around = value.text[: value.start] + "\n" + value.text[value.end :]
         pieces = {secret[at : at + 8] for at in range(len(secret) - 7)}
         if any(piece in cleaned and piece not in around for piece in pieces):
             left.append((value.kind, cleaned))
-    assert len(left) / (40 * len(SecretKind)) <= 1 - BAR, left[:5]
-
-
-def test_where_a_secret_is_found_nothing_of_it_is_left() -> None:
-    for value in planted(SEED + 4, 20):
-        if any(f.start <= value.start and value.end <= f.end for f in find(value.text)):
-            assert value.text[value.start : value.end] not in redact(value.text).text
+    assert left == []
