@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+BENCH  ?= .venv-bench
 
 .PHONY: help setup demo test test-full check bench lock clean
 
@@ -26,11 +27,19 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
 	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600
 
-bench: setup  ## The client's clock against a stub with a known schedule
+bench: setup $(BENCH)/.ready  ## The client's clock, and packing beside other libraries
 	$(BIN)/python -m benchmarks.client_calibration
+	$(BENCH)/bin/python -m benchmarks.packing
+
+# The libraries that we compare with, and of our own needs pydantic alone: both sides of a comparison run in one
+# process, and nothing that they ask for reaches .venv.
+$(BENCH)/.ready: requirements/bench.txt | setup
+	$(BIN)/python -m venv --clear $(BENCH)
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install -q --no-deps --require-hashes -r $<
+	touch $@
 
 lock: ## Resolve the CPU environment anew and rewrite its lock file
 	$(PYTHON) requirements/install.py --lock
 
-clean: ## Remove the environment and the caches of the tools
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+clean: ## Remove the environments and the caches of the tools
+	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from experiments.faults import FaultContext, build_faults
 from serving.assembler import (
@@ -34,6 +34,7 @@ from serving.assembler import (
     ToolSpec,
     ToolStep,
 )
+from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
 from serving.assembler.report import packet_digest
 from serving.errors import UsageError
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32_000_000
 """Of one file: a request far beyond any window is a mistake, and reading it would only take memory."""
 
+MOST_ITEMS: Final = 50_000
+"""Of one request; each takes at least a token, and a window of candidates was ranked and cut before."""
+
 MOST_DIGITS: Final = 18
 """Of a whole number; larger ones do not fit where sizes are multiplied."""
 
@@ -53,11 +57,13 @@ MANIFEST_FILE, PACKET_FILE, RENDERED_FILE = "manifest.json", "packet.json", "ren
 
 
 class RendererNote(Record):
-    """Which renderer counted: the characters/4 estimate, or the files of a model."""
+    """Which renderer counted: the estimate (given sizes, else characters/4), or the files of a model."""
 
     kind: Literal["estimate", "model"]
     model: str | None = None
     """The name or folder that was given."""
+    sizes: dict[str, int] = Field(default_factory=dict)
+    """Of the estimate: the tokens that items named themselves, by id."""
 
 
 class FaultsNote(Record):
@@ -97,7 +103,20 @@ class Saved:
 
 def read_request(path: Path) -> AssemblyRequest:
     """The request in a JSON file; `UsageError` names the file, the item and the field."""
-    return _parsed(AssemblyRequest, read_json(path), path)
+    return parsed(AssemblyRequest, read_json(path), path)
+
+
+def with_window(request: AssemblyRequest, window: int) -> AssemblyRequest:
+    """The same request for a server with another window; `UsageError` where nothing is left to fill."""
+    return AssemblyRequest.model_validate({**dict(request), "window": window})
+
+
+def given_sizes(request: AssemblyRequest) -> dict[str, int]:
+    """The tokens that items name themselves, of items in scope: no other id may decide any output."""
+    items = (*request.candidates, *request.history, *request.tools)
+    return {
+        item.id: item.tokens for item in items if item.tokens is not None and in_scope(item, request.context)
+    }
 
 
 def read_policy(name_or_path: str) -> ContextPolicy:
@@ -111,7 +130,7 @@ def read_policy(name_or_path: str) -> ContextPolicy:
             f"Expected a named policy ({', '.join(named)}) or a TOML file, but {name_or_path} is neither."
         )
     if path.suffix == ".json":
-        return _parsed(ContextPolicy, read_json(path), path)
+        return parsed(ContextPolicy, read_json(path), path)
     return _policy(_text(path), path)
 
 
@@ -170,25 +189,25 @@ def read_json(path: Path) -> JsonValue:
 def read_saved(path: Path) -> Saved:
     """A manifest file, or a folder that `ctxlab assemble --save` wrote, whatever is left of it."""
     if not path.is_dir():
-        return Saved(_parsed(ContextManifest, read_json(path), path))
+        return Saved(parsed(ContextManifest, read_json(path), path))
     if not (path / MANIFEST_FILE).exists():
         raise UsageError(
             f"{path} holds no {MANIFEST_FILE}; give a folder that `ctxlab assemble --save` wrote, or a manifest."
         )
-    manifest = _parsed(ContextManifest, read_json(path / MANIFEST_FILE), path / MANIFEST_FILE)
-    packet = _optional(PacketText, path / PACKET_FILE)
+    manifest = parsed(ContextManifest, read_json(path / MANIFEST_FILE), path / MANIFEST_FILE)
+    packet = optional(PacketText, path / PACKET_FILE)
     if packet is not None and _sha256(packet) != manifest.packet_sha256:
         raise UsageError(
             f"{path / PACKET_FILE} is not the packet that {MANIFEST_FILE} describes: their hashes differ. "
             "One of them was edited; restore it, or remove the packet."
         )
-    ids = _optional(RenderedIds, path / RENDERED_FILE)
+    ids = optional(RenderedIds, path / RENDERED_FILE)
     return Saved(
         manifest,
-        _optional(AssemblyRequest, path / REQUEST_FILE),
-        _optional(ContextPolicy, path / POLICY_FILE),
-        _optional(RendererNote, path / RENDERER_FILE),
-        (_optional(FaultsNote, path / FAULTS_FILE) or FaultsNote()).names,
+        optional(AssemblyRequest, path / REQUEST_FILE),
+        optional(ContextPolicy, path / POLICY_FILE),
+        optional(RendererNote, path / RENDERER_FILE),
+        (optional(FaultsNote, path / FAULTS_FILE) or FaultsNote()).names,
         Packet(messages=packet.messages, tools=packet.tools, spans=packet.spans, manifest=manifest)
         if packet
         else None,
@@ -235,16 +254,25 @@ def save(
 _R = TypeVar("_R", bound=Record)
 
 
-def _optional(kind: type[_R], path: Path) -> _R | None:
-    return _parsed(kind, read_json(path), path) if path.exists() else None
+def optional(kind: type[_R], path: Path) -> _R | None:
+    """The document in a file; None where there is no such file."""
+    return parsed(kind, read_json(path), path) if path.exists() else None
 
 
-def _parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
+def parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
+    """A document of `kind` from JSON; `UsageError` names the file, for a request the item, and the field."""
     if not isinstance(value, dict):
         raise UsageError(
             f"{path}: expected a JSON object with the fields of {kind.__name__}, but a list or a "
             f"plain value came."
         )
+    if kind is AssemblyRequest:
+        count = sum(len(group) for group in value.values() if isinstance(group, list))
+        if count > MOST_ITEMS:
+            raise UsageError(
+                f"{path} has {count:,} items, but at most {MOST_ITEMS:,} are read; rank and cut the candidates "
+                "first."
+            )
     try:
         return kind.model_validate(value)
     except UsageError as error:
@@ -281,7 +309,7 @@ def _policy(text: str, path: Path) -> ContextPolicy:
         raise UsageError(f"{path} is not TOML: {error}.") from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read.") from error
-    return _parsed(ContextPolicy, value, path)
+    return parsed(ContextPolicy, value, path)
 
 
 def _text(path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from serving.assembler.budget import Fitted, fit
 from serving.assembler.checks import check_request
+from serving.assembler.compaction import CompactionPlan, NoCompaction, plan_compaction
 from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, apply_faults, broken_invariants
 from serving.assembler.gates import Admitted, Drop, admit, in_scope
@@ -17,10 +18,11 @@ from serving.assembler.neutral import Neutraliser, inert_marks
 from serving.assembler.packers import packer_named
 from serving.assembler.packet import HandOff, HandOffReason, LargestItem, Packet
 from serving.assembler.policy import ContextPolicy
-from serving.assembler.prepare import Prepared, prepare
+from serving.assembler.prepare import Prepared, estimated_tokens, prepare
 from serving.assembler.renderer import Rendered, Renderer
 from serving.assembler.report import Assembly, describe
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.sensitive import check_ids, sensitive_items, without_secrets
 from serving.assembler.utility import utility
 from serving.errors import LabError, UsageError
 
@@ -59,9 +61,14 @@ def assemble(
     required = [item for item in prepared.candidates if item.is_required]
     neutraliser = Neutraliser(renderer.added_tokens)
 
-    def arranged(chosen: frozenset[str]) -> Arrangement:
+    laid_out: dict[frozenset[str], tuple[Arrangement, Draft]] = {}
+
+    def render(chosen: frozenset[str]) -> Rendered:
         kept = [*required, *(item for item in optional if item.id in chosen)]
-        return arrange(kept, prepared.history, admitted.tools, policy, worth)
+        arrangement = arrange(kept, prepared.history, admitted.tools, policy, worth)
+        draft = lay_out(arrangement, policy, neutraliser)
+        laid_out[chosen] = arrangement, draft
+        return _rendered(draft, renderer)
 
     fitted = fit(
         required=[*required, *prepared.history, *admitted.tools],
@@ -69,13 +76,13 @@ def assemble(
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy, neutraliser), renderer),
+        render=render,
     )
-    selected = arranged(fitted.chosen)
-    draft, rendered = lay_out(selected, policy, neutraliser), fitted.rendered
+    (selected, draft), rendered = laid_out[fitted.chosen], fitted.rendered
     if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
     inert = inert_marks(draft, neutraliser)
+    due = _compaction(request, policy, admitted, prepared, rendered)
     if faults:
         draft = apply_faults(draft, faults)
         rendered = _rendered(draft, renderer)
@@ -88,6 +95,7 @@ def assemble(
             selected=selected.items,
             dropped=(
                 *admitted.dropped,
+                *(Drop(item, DropReason.COMPACTED) for item in prepared.covered),
                 *(Drop(item, DropReason.UTILITY_NOT_POSITIVE) for item in useless),
                 *(Drop(item, DropReason.NO_ROOM) for item in no_room),
             ),
@@ -99,10 +107,14 @@ def assemble(
             faults=tuple(faults),
             originals={item.id: item for item in admitted.history},
             prepared=prepared,
+            compaction=due,
             inert=inert,
         )
     )
-    return _outcome(request, draft, fitted, rendered, manifest, prepared)
+    if policy.look_for_secrets:
+        manifest = without_secrets(manifest, sensitive_items(selected.items))
+    outcome = _outcome(request, draft, fitted, rendered, manifest, prepared)
+    return outcome.model_copy(update={"compaction": due}) if isinstance(due, CompactionPlan) else outcome
 
 
 def _check_arguments(request: object, policy: object, renderer: object) -> None:
@@ -123,6 +135,7 @@ def _admitted(request: AssemblyRequest) -> Admitted:
         for items in (request.candidates, request.history, request.tools)
     )
     check_request(candidates, history, tools)
+    check_ids([*candidates, *history, *tools])
     return admit(request, history, [*candidates, *tools])
 
 
@@ -133,6 +146,28 @@ def _split(
     optional = [item for item in candidates if not item.is_required]
     useful = [item for item in optional if worth[item.id] > 0]
     return useful, [item for item in optional if worth[item.id] <= 0]
+
+
+def _compaction(
+    request: AssemblyRequest,
+    policy: ContextPolicy,
+    admitted: Admitted,
+    prepared: Prepared,
+    rendered: Rendered,
+) -> CompactionPlan | NoCompaction | None:
+    """What to ask a summariser before the next call; the assembler asks none itself."""
+    if policy.compaction is None:
+        return None
+    return plan_compaction(
+        admitted.history,
+        policy.compaction,
+        count=estimated_tokens,
+        budget=request.budget,
+        used=len(rendered.token_ids),
+        done=prepared.compactions,
+        failures=prepared.carry.failures,
+        rendered=rendered.tokens_by_item(),
+    )
 
 
 def _rendered(draft: Draft, renderer: Renderer) -> Rendered:

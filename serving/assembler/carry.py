@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from serving.assembler.compaction.records import Compaction, CompactionFailure
 from serving.assembler.items import ContextItem
 from serving.assembler.record import Record
 
@@ -30,3 +31,13 @@ class Carry(Record):
     """Span owner → text of every tool result masked so far (`MaskingPlan.frozen`)."""
     bars: tuple[PlacedBar, ...] = ()
     """Oldest first; only `BarMode.APPEND` leaves any."""
+    compactions: tuple[Compaction, ...] = ()
+    """What stands for which part of the log; the caller adds one (`with_compaction`) when it ran a plan."""
+    failures: tuple[CompactionFailure, ...] = ()
+    """Plans that came to nothing, oldest first; the breaker counts them."""
+
+    def with_compaction(self, result: Compaction | CompactionFailure) -> Carry:
+        """The carry after a plan was run, whatever came of it."""
+        if isinstance(result, Compaction):
+            return self.model_copy(update={"compactions": (*self.compactions, result)})
+        return self.model_copy(update={"failures": (*self.failures, result)})

@@ -64,9 +64,9 @@ class FixedCounter:
                 count = 0 if owner in spent else self._sizes[owner]
                 spent.add(owner)
             token_spans.append(TokenSpan(len(ids), len(ids) + count, owner))
-            key = f"{owner}\0{text}"
-            ids.extend(zlib.crc32(f"{key}\0{index}".encode()) for index in range(count))
-            offsets.extend(position + len(text) * index // count for index in range(count))
+            first = zlib.crc32(f"{owner}\0{text}".encode())
+            ids.extend(range(first, first + count))
+            offsets.extend([position + len(text) * index // count for index in range(count)])
             written.append(text)
             position += len(text)
         return Rendered(tuple(ids), "".join(written), _merged(token_spans), tuple(offsets))

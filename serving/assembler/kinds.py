@@ -24,6 +24,7 @@ class Kind(StrEnum):
     USER_TURN = "user_turn"
     ASSISTANT_TURN = "assistant_turn"
     TOOL_STEP = "tool_step"
+    SUMMARY = "summary"
     NOTIFICATION = "notification"
     STATUS_BAR = "status_bar"
 
@@ -49,6 +50,17 @@ class Trust(StrEnum):
     """Said by the authenticated user."""
     UNTRUSTED = "untrusted"
     """Anything else: documents, tool output, a model's own text. Data, never an instruction."""
+
+
+class Stage(StrEnum):
+    """How far a task is; each stage offers the tools that it needs and no others (see `stages.py`)."""
+
+    DISCOVERY = "discovery"
+    """Nothing is chosen yet: read and search."""
+    ANALYSIS = "analysis"
+    """The resource is chosen: narrow work on it."""
+    ACTION = "action"
+    """Before a consequential action: the one command that was named and approved."""
 
 
 class Region(StrEnum):
@@ -87,6 +99,7 @@ KIND_RULES: Final = MappingProxyType(
         Kind.USER_TURN: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.USER, True),
         Kind.ASSISTANT_TURN: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
         Kind.TOOL_STEP: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
+        Kind.SUMMARY: KindRule(Region.TRAJECTORY, Layer.INTERACTION, Trust.UNTRUSTED, True),
         Kind.NOTIFICATION: KindRule(Region.SUFFIX, Layer.WORKING_STATE, Trust.TRUSTED, True),
         Kind.STATUS_BAR: KindRule(Region.SUFFIX, Layer.WORKING_STATE, Trust.TRUSTED, True),
     }

@@ -17,7 +17,7 @@ ASSEMBLER_VERSION: Final = "2"
 """Raised when equal inputs may give other bytes than before."""
 
 
-_SINCE_SCHEMA_1: Final = {"masking", "status_bar", "inert_marks"}
+_SINCE_SCHEMA_1: Final = {"redaction", "masking", "compactions", "compaction", "status_bar", "inert_marks"}
 
 
 class DropReason(StrEnum):
@@ -31,6 +31,9 @@ class DropReason(StrEnum):
     NO_ATTEMPTS_LEFT = "no_attempts_left"
     DEADLINE_PASSED = "deadline_passed"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_NOT_IN_STAGE = "tool_not_in_stage"
+    COMPACTED = "compacted"
+    """A summary stands for it; the original is in the log."""
     UTILITY_NOT_POSITIVE = "utility_not_positive"
     NO_ROOM = "no_room"
 
@@ -163,6 +166,47 @@ class MaskingRecord(Record):
     tokens_after: int
 
 
+class SensitiveItem(Record):
+    """An item in the packet whose text holds what looks like a secret or personal data; kinds only."""
+
+    item_id: str
+    kinds: tuple[str, ...]
+
+
+class RedactionVerdict(Record):
+    """What a look for secrets and personal data found in the packet, which goes out as it is."""
+
+    sensitive: tuple[SensitiveItem, ...]
+    """In packet order; empty: nothing was found."""
+    taken_out: tuple[str, ...]
+    """Kinds taken out of this manifest's own words (sources, owners, ids of the run)."""
+
+
+class CompactionRecord(Record):
+    """A compaction in force, and what making it cost in tokens (None: the server did not say)."""
+
+    id: str
+    strategy: str
+    strategy_version: str
+    policy_version: str
+    summaries: tuple[str, ...]
+    covers: tuple[str, ...]
+    tokens_before: int
+    tokens_after: int
+    calls: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+
+
+class CompactionVerdict(Record):
+    """Whether the next request should find a part of the log compacted."""
+
+    plan_id: str | None
+    """None: nothing to do."""
+    reason: str | None
+    """Why nothing is to be done."""
+
+
 class BarRecord(Record):
     """The status bar that the assembler built: what it can be asked, and whether it stays."""
 
@@ -214,8 +258,13 @@ class ContextManifest(Record):
     faults: tuple[FaultRecord, ...]
     packet_sha256: str
     """Over messages and tools as sent."""
+    redaction: RedactionVerdict | None = None
+    """None: nobody looked."""
     masking: MaskingRecord | None = None
     """None: the policy masks nothing."""
+    compactions: tuple[CompactionRecord, ...] = ()
+    compaction: CompactionVerdict | None = None
+    """None: the policy compacts nothing."""
     status_bar: BarRecord | None = None
     """None: the assembler built none."""
     inert_marks: tuple[InertMark, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from serving.assembler.carry import Carry
+from serving.assembler.compaction.records import CompactionPlan
 from serving.assembler.manifest import ContextManifest
 from serving.assembler.messages import Message, MessagePath, PacketSpan, PathPart, Role, ToolCall, ToolSpec
 from serving.assembler.record import Record
@@ -33,6 +34,8 @@ class Packet(Record):
     manifest: ContextManifest
     carry: Carry = Carry()
     """For the next request of the run, once this packet was sent."""
+    compaction: CompactionPlan | None = None
+    """Run it before the next request (`compaction.finish`), and add what comes of it to `carry`."""
 
 
 class HandOffReason(StrEnum):
@@ -66,3 +69,5 @@ class HandOff(Record):
     """Largest first, at most five."""
     manifest: ContextManifest
     """Of the packet that did not fit."""
+    compaction: CompactionPlan | None = None
+    """What would make room; run it, add what comes of it to the request's `carry`, and assemble again."""

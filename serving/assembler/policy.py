@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from serving.assembler.compaction.policy import CompactionPolicy
 from serving.assembler.kinds import Layer
 from serving.assembler.masking import MaskingLimits
 from serving.assembler.record import Record, canonical_json, digest
@@ -70,8 +71,12 @@ class ContextPolicy(Record):
     reasoning: ReasoningEcho = ReasoningEcho.ALL
     masking: MaskingLimits | None = None
     """When tool results make room for a short text; None: never."""
+    compaction: CompactionPolicy | None = None
+    """When a part of the log makes room for a summary, and how; None: never."""
     status_bar: BarPolicy | None = None
     """What the bar says that the assembler builds for every packet; None: it builds none."""
+    look_for_secrets: bool = True
+    """Whether the manifest says which items hold what looks like a secret or personal data."""
     packer: PackerName = PackerName.GREEDY
     weights: UtilityWeights = Field(default_factory=UtilityWeights)
 

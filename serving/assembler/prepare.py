@@ -1,4 +1,4 @@
-"""From the admitted log to the history of one packet: masks, and the bar that the assembler builds.
+"""From the admitted log to the history of one packet: summaries, masks, and the bar that the assembler builds.
 
 The log stays as it is; what is shown in its place goes to the next request in a `Carry`.
 """
@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from serving.assembler.break_even import BarMode
 from serving.assembler.carry import Carry, PlacedBar
+from serving.assembler.compaction import Compaction, apply_compactions
 from serving.assembler.counter import CHARACTERS_PER_TOKEN
-from serving.assembler.gates import Admitted
+from serving.assembler.gates import Admitted, in_scope
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import Kind
 from serving.assembler.masking import MaskingPlan, apply_masking, plan_masking
@@ -33,6 +34,10 @@ class Prepared:
     history: tuple[ContextItem, ...]
     candidates: tuple[ContextItem, ...]
     carry: Carry
+    compactions: tuple[Compaction, ...]
+    """Those of the carry that this reader may see in place of what they cover."""
+    covered: tuple[ContextItem, ...]
+    """Items of the log that a summary stands for."""
     masking: MaskingPlan | None
     bar: Bar | None
 
@@ -43,12 +48,16 @@ def estimated_tokens(text: str) -> int:
 
 
 def prepare(admitted: Admitted, request: AssemblyRequest, policy: ContextPolicy) -> Prepared:
-    """Mask and add the bar as `policy` says; without either, the log is the history.
+    """Put summaries, masks and the bar in place; without any, the log is the history.
 
-    Masking first: a bar that stays is placed by ids, which masking keeps. The bar reads the log as it came in.
+    Summaries first, then masks over what still stands; a bar that stays is placed by ids, which masking keeps.
+    The bar reads the log as it came in. Raises `UsageError` for a log that no longer holds what was compacted.
     """
-    history, carry = admitted.history, request.carry
-    masking = _masking(admitted, carry, policy)
+    carry = request.carry
+    compactions = _visible(carry.compactions, admitted.history, request)
+    history = apply_compactions(admitted.history, compactions)
+    standing = {item.id for item in history}
+    masking = _masking(history, admitted, carry, policy)
     if masking is not None:
         history = apply_masking(history, masking)
         carry = carry.model_copy(update={"masked": masking.frozen})
@@ -59,10 +68,34 @@ def prepare(admitted: Admitted, request: AssemblyRequest, policy: ContextPolicy)
             carry = carry.model_copy(update={"bars": _with_bar(carry.bars, admitted.history, bar)})
         else:
             candidates = (*candidates, _bar_item(bar, BAR_ID))
-    return Prepared(_with_bars(history, carry.bars), candidates, carry, masking, bar)
+    return Prepared(
+        history=_with_bars(history, carry.bars),
+        candidates=candidates,
+        carry=carry,
+        compactions=compactions,
+        covered=tuple(item for item in admitted.history if item.id not in standing),
+        masking=masking,
+        bar=bar,
+    )
 
 
-def _masking(admitted: Admitted, carry: Carry, policy: ContextPolicy) -> MaskingPlan | None:
+def _visible(
+    compactions: Sequence[Compaction], log: Sequence[ContextItem], request: AssemblyRequest
+) -> tuple[Compaction, ...]:
+    """The compactions whose summaries and covered items are all in scope: a summary tells of its sources."""
+    present = {item.id for item in log}
+    visible: list[Compaction] = []
+    for compaction in compactions:
+        covers = {covered.id for covered in compaction.covers}
+        if covers <= present and all(in_scope(item, request.context) for item in compaction.items):
+            visible.append(compaction)
+            present |= {item.id for item in compaction.items}
+    return tuple(visible)
+
+
+def _masking(
+    history: Sequence[ContextItem], admitted: Admitted, carry: Carry, policy: ContextPolicy
+) -> MaskingPlan | None:
     if policy.masking is None:
         return None
     marked = {
@@ -73,7 +106,7 @@ def _masking(admitted: Admitted, carry: Carry, policy: ContextPolicy) -> Masking
     limits = policy.masking.model_copy(
         update={"boilerplate_tools": policy.masking.boilerplate_tools | marked}
     )
-    return plan_masking(admitted.history, limits, estimated_tokens, frozen=carry.masked)
+    return plan_masking(history, limits, estimated_tokens, frozen=carry.masked)
 
 
 def _bar(admitted: Admitted, request: AssemblyRequest, policy: ContextPolicy) -> Bar | None:

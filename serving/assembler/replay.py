@@ -196,5 +196,6 @@ def _recorded(manifest: ContextManifest) -> dict[str, str]:
 
 def _stored(request: AssemblyRequest) -> dict[str, str]:
     """Content hashes of the items that the request may show; one out of scope now counts as gone."""
-    everything = (*request.candidates, *request.history, *request.tools)
+    summaries = (item for compaction in request.carry.compactions for item in compaction.items)
+    everything = (*request.candidates, *request.history, *request.tools, *summaries)
     return {item.id: item.sha256 for item in everything if in_scope(item, request.context)}

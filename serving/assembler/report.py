@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
+from serving.assembler.compaction import Compaction, CompactionPlan, NoCompaction
 from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, fault_records
 from serving.assembler.gates import Drop, MemoryStanding, memory_standing
@@ -15,11 +17,12 @@ from serving.assembler.lint import cache_keys
 from serving.assembler.manifest import (
     BarRecord,
     BudgetUse,
+    CompactionRecord,
+    CompactionVerdict,
     ContextManifest,
     DroppedItem,
     HistoryRange,
     InertMark,
-    ItemRecord,
     LimitsLeft,
     MaskingRecord,
     MaskRecord,
@@ -37,6 +40,7 @@ from serving.assembler.prepare import Prepared
 from serving.assembler.record import digest
 from serving.assembler.renderer import Rendered, RendererIdentity
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.utility import Terms
 from serving.errors import LabError
 
 
@@ -58,6 +62,7 @@ class Assembly:
     originals: Mapping[str, ContextItem]
     """The log as it was handed in, by id, as far as it is in scope: its hashes are what is recorded."""
     prepared: Prepared
+    compaction: CompactionPlan | NoCompaction | None
     inert: Mapping[str, Counter[str]]
 
 
@@ -127,6 +132,8 @@ def describe(assembly: Assembly) -> ContextManifest:
         faults=fault_records(assembly.faults),
         packet_sha256=packet_digest(assembly.draft),
         masking=_masking(assembly.prepared),
+        compactions=tuple(_compaction(done) for done in assembly.prepared.compactions),
+        compaction=_verdict(assembly.compaction),
         status_bar=_status_bar(assembly),
         inert_marks=tuple(
             InertMark(item_id=item_id, mark=mark, count=count)
@@ -164,6 +171,39 @@ def _masking(prepared: Prepared) -> MaskingRecord | None:
     )
 
 
+def _compaction(done: Compaction) -> CompactionRecord:
+    read = [call.prompt_tokens for call in done.calls]
+    written = [call.output_tokens for call in done.calls]
+    return CompactionRecord(
+        id=done.id,
+        strategy=done.strategy,
+        strategy_version=done.strategy_version,
+        policy_version=done.policy_version,
+        summaries=tuple(item.id for item in done.items),
+        covers=tuple(covered.id for covered in done.covers),
+        tokens_before=done.tokens_before,
+        tokens_after=done.tokens_after,
+        calls=len(done.calls),
+        prompt_tokens=_sum_if_known(read),
+        output_tokens=_sum_if_known(written),
+    )
+
+
+def _sum_if_known(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
+def _verdict(due: CompactionPlan | NoCompaction | None) -> CompactionVerdict | None:
+    match due:
+        case CompactionPlan():
+            return CompactionVerdict(plan_id=due.id, reason=None)
+        case NoCompaction():
+            return CompactionVerdict(plan_id=None, reason=due.reason)
+        case _:
+            return None
+
+
 def _status_bar(assembly: Assembly) -> BarRecord | None:
     bar, policy = assembly.prepared.bar, assembly.policy.status_bar
     if bar is None or policy is None:
@@ -172,29 +212,40 @@ def _status_bar(assembly: Assembly) -> BarRecord | None:
     return BarRecord(item_id=latest, mode=policy.mode, answers=bar.answers)
 
 
-def _record(item: ContextItem, assembly: Assembly) -> ItemRecord:
-    return ItemRecord(
-        id=item.id,
-        kind=item.kind,
-        layer=item.layer,
-        owner=item.owner,
-        source=item.source,
-        version=item.version,
-        sha256=assembly.originals.get(item.id, item).sha256,
-        terms=item.terms,
-        utility=assembly.worth[item.id],
-    )
-
-
 def _selected(item: ContextItem, assembly: Assembly, tokens: int, *, required: bool) -> SelectedItem:
-    shared = dict(_record(item, assembly))
-    return SelectedItem(**shared, required=required, tokens=tokens)
+    return SelectedItem(**_shared(item, assembly), required=required, tokens=tokens)
 
 
 def _dropped(drop: Drop, assembly: Assembly) -> DroppedItem:
-    shared = dict(_record(drop.item, assembly))
     tokens = assembly.expected.get(drop.item.id, drop.item.tokens)
-    return DroppedItem(**shared, reason=drop.reason, tokens=tokens)
+    return DroppedItem(**_shared(drop.item, assembly), reason=drop.reason, tokens=tokens)
+
+
+def _shared(item: ContextItem, assembly: Assembly) -> _Shared:
+    """The fields of `ItemRecord`; a dict, because a record made only to be copied is checked twice."""
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "layer": item.layer,
+        "owner": item.owner,
+        "source": item.source,
+        "version": item.version,
+        "sha256": assembly.originals.get(item.id, item).sha256,
+        "terms": item.terms,
+        "utility": assembly.worth[item.id],
+    }
+
+
+class _Shared(TypedDict):
+    id: str
+    kind: Kind
+    layer: Layer
+    owner: str
+    source: str
+    version: str | None
+    sha256: str
+    terms: Terms
+    utility: float
 
 
 def _budget(assembly: Assembly, framing: int) -> BudgetUse:

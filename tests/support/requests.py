@@ -49,6 +49,7 @@ from serving.assembler import (
     ToolStep,
     UserTurn,
 )
+from serving.assembler.compaction import CompactionPolicy, Strategy
 
 NOW = datetime(2026, 10, 2, tzinfo=UTC)
 CONTEXT = RequestContext(
@@ -225,6 +226,9 @@ POLICIES = st.builds(
     tool_order=st.sampled_from(ToolOrder),
     reasoning=st.sampled_from(ReasoningEcho),
     masking=st.one_of(st.none(), st.builds(MaskingLimits, threshold=st.integers(0, 80))),
+    compaction=st.one_of(
+        st.none(), st.builds(CompactionPolicy, strategy=st.sampled_from(Strategy), threshold=st.just(0.6))
+    ),
     status_bar=st.one_of(st.none(), st.builds(BarPolicy, mode=st.sampled_from(BarMode))),
 )
 STATES = st.builds(

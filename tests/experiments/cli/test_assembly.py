@@ -17,7 +17,7 @@ from experiments.cli.main import main
 from experiments.faults import FAULTS
 from serving.assembler import ContextPolicy
 
-EXAMPLE = Path(__file__).parents[2] / "fixtures" / "support_agent.json"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "support_agent.json"
 
 
 class Done(NamedTuple):
@@ -239,7 +239,15 @@ def test_the_policies_are_listed_with_what_they_change(ctxlab: Run) -> None:
 
 
 def test_a_shown_policy_is_toml_that_means_the_same(ctxlab: Run, tmp_path: Path) -> None:
-    for name in ("default", "before-task", "knapsack", "masking", "status-bar", "status-bar-append"):
+    for name in (
+        "default",
+        "before-task",
+        "knapsack",
+        "masking",
+        "status-bar",
+        "status-bar-append",
+        "checkpoint",
+    ):
         text = ctxlab("policy", "show", name).out
         path = tmp_path / f"{name}.toml"
         path.write_text(text, encoding="utf-8")

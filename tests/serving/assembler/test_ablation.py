@@ -21,7 +21,7 @@ from serving.assembler import (
     history_items,
 )
 
-EXAMPLE = Path(__file__).parents[2] / "fixtures" / "support_agent.json"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "support_agent.json"
 HERE = Scope(tenant="t1")
 
 

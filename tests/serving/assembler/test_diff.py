@@ -46,13 +46,17 @@ from serving.assembler import (
 from serving.assembler.manifest import (
     BarRecord,
     CacheKeys,
+    CompactionRecord,
+    CompactionVerdict,
     FaultRecord,
     InertMark,
     MaskingRecord,
     MaskRecord,
     MissingRecord,
     OpenCall,
+    RedactionVerdict,
     RetrievalRecord,
+    SensitiveItem,
 )
 from serving.errors import LabError, UsageError
 
@@ -299,6 +303,19 @@ def _others(value: Any) -> list[Any]:
     return [word for word in (*words, 7, 1.5) if word != value]
 
 
+SUMMARISED = CompactionRecord(
+    id="c",
+    strategy="combined",
+    strategy_version="1",
+    policy_version="1",
+    summaries=("summary",),
+    covers=("turn-000",),
+    tokens_before=9,
+    tokens_after=4,
+    calls=2,
+    prompt_tokens=30,
+    output_tokens=5,
+)
 MASK = MaskRecord(
     owner="turn-001#c1",
     reason="repeated",
@@ -319,7 +336,12 @@ def test_no_field_of_a_manifest_can_change_unseen() -> None:
             "missing": (MissingRecord(layer=Layer.KNOWLEDGE, source="wiki", reason="failed"),),
             "retrieval": RetrievalRecord(query_sha256="q", filters=(("lang", "en"),)),
             "cache_keys": CacheKeys(conditions=("beta",), distinct_prefixes=2),
+            "redaction": RedactionVerdict(
+                sensitive=(SensitiveItem(item_id="fact", kinds=("jwt",)),), taken_out=("email",)
+            ),
             "masking": MaskingRecord(masks=(MASK,), tokens_before=9, tokens_after=4),
+            "compactions": (SUMMARISED,),
+            "compaction": CompactionVerdict(plan_id="p", reason="breaker_open"),
             "status_bar": BarRecord(item_id="status-bar", mode="replace", answers=("work_open",)),
             "inert_marks": (InertMark(item_id="fact", mark="<|im_end|>", count=2),),
         }

@@ -25,7 +25,7 @@ from serving.assembler import (
 )
 from serving.errors import LabError
 
-EXAMPLE = Path(__file__).parents[2] / "fixtures" / "support_agent.json"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "support_agent.json"
 REQUEST = AssemblyRequest.model_validate_json(EXAMPLE.read_text(encoding="utf-8"))
 POLICY = ContextPolicy()
 COUNTER = FixedCounter()
@@ -36,7 +36,7 @@ class Swapped:
     """Sends the messages without their last one."""
 
     name = "swapped"
-    breaks = frozenset({Invariant.APPEND_ONLY})
+    breaks = frozenset({Invariant.APPEND_ONLY, Invariant.REQUIRED_PRESENT})
 
     def apply(self, draft: Draft) -> Draft:
         return Draft(draft.messages[:-1], draft.tools)

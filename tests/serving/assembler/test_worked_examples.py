@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from serving.assembler import (
     AssemblyRequest,
+    Authority,
+    Carrier,
     Condition,
     ContextItem,
     ContextPolicy,
@@ -31,6 +35,8 @@ from serving.assembler import (
     assemble,
     tool_items,
 )
+
+SUPPORT_AGENT = Path(__file__).parents[3] / "examples" / "support_agent.json"
 
 TOOL = ToolSpec(name="look_up_job", description="Look up a job.", parameters={"type": "object"})
 
@@ -273,3 +279,75 @@ def test_n_conditions_before_the_cache_boundary_make_two_to_the_n_prefixes(
     assert len(packet.manifest.cache_keys.conditions) == count
     assert packet.manifest.cache_keys.distinct_prefixes == example["distinct_prefixes"]
     assert [item.id for item in packet.manifest.dropped] == ["rule-1"]
+
+
+@pytest.fixture(scope="module")
+def support_agent() -> AssemblyRequest:
+    """The first answer of the support agent to a customer whose key was revoked."""
+    return AssemblyRequest.model_validate_json(SUPPORT_AGENT.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(params=list(Carrier))
+def answered(support_agent: AssemblyRequest, request: pytest.FixtureRequest) -> Packet:
+    packet = assemble(support_agent, ContextPolicy(carrier=request.param), FixedCounter())
+    assert isinstance(packet, Packet)
+    return packet
+
+
+def test_the_support_agent_reads_its_four_policy_sections_and_nothing_else_as_rules(
+    answered: Packet,
+) -> None:
+    assert answered.manifest.rule_ids == ("role", "policy", "tool_guidance", "output")
+    systems = [message for message in answered.messages if message.role == "system"]
+    assert [span.item_id for span in answered.spans if span.path == ("messages", 0, "content")] == [
+        "role",
+        "policy",
+        "tool_guidance",
+        "output",
+    ]
+    assert systems == [answered.messages[0]]
+
+
+def test_the_support_agent_can_look_and_can_neither_rotate_nor_delete_a_key(answered: Packet) -> None:
+    assert [tool.name for tool in answered.tools] == ["check_api_key_status", "search_incidents"]
+    assert {tool.authority for tool in answered.manifest.tools} == {Authority.READ}
+    reasons = {item.id: item.reason for item in answered.manifest.dropped}
+    for name in ("rotate_api_key", "delete_api_key"):
+        assert reasons[f"tool:{name}"] is DropReason.TOOL_NOT_ALLOWED
+        assert name not in "".join(message.model_dump_json() for message in answered.messages)
+
+
+def test_a_runbook_span_that_gives_orders_is_shown_to_the_support_agent_as_data(
+    support_agent: AssemblyRequest, answered: Packet
+) -> None:
+    injected = next(item for item in support_agent.candidates if item.id == "runbook-injected")
+    assert isinstance(injected.payload, Evidence)
+    holding = [message for message in answered.messages if injected.payload.text in (message.content or "")]
+    assert [message.role for message in holding] == ["user"]
+    fence = re.search(
+        r'<(evidence:[0-9a-f]{8}) id="runbook-injected"[^>]* trust="untrusted">\n', holding[0].content or ""
+    )
+    assert fence is not None
+    inside = (holding[0].content or "")[fence.end() :].partition(f"\n</{fence[1]}>")[0]
+    assert inside == injected.payload.text
+
+
+def test_of_two_runbook_revisions_the_support_agent_reads_the_current_one_and_why(
+    support_agent: AssemblyRequest, answered: Packet
+) -> None:
+    texts = {
+        item.id: item.payload.text for item in support_agent.candidates if isinstance(item.payload, Evidence)
+    }
+    sent = "".join(message.content or "" for message in answered.messages)
+    assert texts["runbook-401"] in sent
+    assert texts["runbook-401-old"] not in sent
+    assert "runbook-401-old (version 2026-03) is superseded by runbook-401 (version 2026-09)" in sent
+
+
+def test_the_support_agent_recalls_one_memory_as_a_fact_and_nothing_of_another_tenant(
+    answered: Packet,
+) -> None:
+    assert answered.manifest.memory.facts == ("memory-environment",)
+    assert answered.manifest.memory.hypotheses == ()
+    assert "other-tenant-runbook" not in answered.model_dump_json()
+    assert [(gap.source, gap.reason) for gap in answered.manifest.missing] == [("status-page", "timed_out")]
