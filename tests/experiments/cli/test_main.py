@@ -24,6 +24,7 @@ COMMANDS = [
             "diff",
             "replay",
             "policy",
+            "template",
         )
     ],
     *[["models", word] for word in ("list", "pull", "show", "rm")],
