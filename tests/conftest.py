@@ -34,7 +34,12 @@ def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer
     from serving.launch import LaunchOptions, launch, plan_launch
 
     options = LaunchOptions(
-        model=LIVE_MODEL, port=0, block_size=LIVE_BLOCK_SIZE, max_model_len=8192, kv_cache_bytes=1 << 29
+        model=LIVE_MODEL,
+        port=0,
+        block_size=LIVE_BLOCK_SIZE,
+        max_model_len=8192,
+        kv_cache_bytes=1 << 29,
+        kv_events=True,
     )
     plan = plan_launch(options)
     log = tmp_path_factory.mktemp("engine") / "engine.log"

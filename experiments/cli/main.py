@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import assembly, chat, demo, doctor, models, run, serve, template
+from experiments.cli import assembly, chat, demo, doctor, models, run, serve, template, watch
 from experiments.cli.console import ERR
 from experiments.cli.untrusted import plain
 from serving.errors import LabError
@@ -52,6 +52,7 @@ app.command("assemble")(assembly.assemble)
 app.command("diff")(assembly.diff)
 app.command("replay")(assembly.replay)
 app.command("template")(template.template)
+app.command("watch")(watch.watch)
 app.add_typer(assembly.policy_app, name="policy")
 app.add_typer(models.app, name="models")
 

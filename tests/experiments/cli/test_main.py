@@ -25,6 +25,7 @@ COMMANDS = [
             "replay",
             "policy",
             "template",
+            "watch",
         )
     ],
     *[["models", word] for word in ("list", "pull", "show", "rm")],
