@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from experiments.cli.watch_view import Pool, WatchView
+from serving.client import Client, CompletionRequest
 from serving.engine import Change, KVEventsEndpoint, Notice
 from serving.prefix import AllBlocksCleared, BlocksRemoved, BlocksStored, PoolMirror
 from tests.conftest import LiveServer
@@ -82,8 +83,14 @@ def test_the_page_tells_how_full_the_pool_is_and_when_it_is_not_to_be_trusted() 
 
 @pytest.mark.live
 def test_a_really_served_model_is_watched_from_its_url_alone(live_server: LiveServer) -> None:
+    ids = tuple(range(5000, 5000 + 2 * live_server.block_size))
+    with Client(live_server.base_url) as client:
+        client.complete(
+            CompletionRequest(model=live_server.model, prompt=ids, max_tokens=1, cache_salt="watch")
+        )
     done = watch(live_server.base_url, "--json", "--seconds", "2")
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert all(line["complete"] for line in lines)
-    assert [line["sequence"] for line in lines] == list(range(len(lines)))
+    first = lines[0]["sequence"]
+    assert [line["sequence"] for line in lines] == list(range(first, first + len(lines)))
+    assert all(line["complete"] == (first == 0) for line in lines)
