@@ -12,7 +12,7 @@ from serving.text import server_root
 
 _HOW = (
     "start it with `ctxlab serve --kv-events`, or vLLM with --kv-events-config and an ipc:///… endpoint, "
-    "or give the address with --endpoint"
+    "or give the address to `ctxlab watch --endpoint`"
 )
 
 

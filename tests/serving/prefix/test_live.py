@@ -26,6 +26,7 @@ from serving.prefix import (
     seed_from,
 )
 from serving.probe import read_server_facts
+from serving.probe.prove import Claim, Verdict, prove_server
 from tests.conftest import LIVE_MODEL, LiveServer
 from tests.support.traffic import Asked, Traffic
 
@@ -294,6 +295,15 @@ def test_bounds_hold_for_every_request_in_flight_under_eviction(small: Served, a
     )
     done = asyncio.run(run_at_once(small.base_url, traffic, total=60, at_once=at_once))
     check_bounds(done, small.block_size, small.num_blocks)
+
+
+@pytest.mark.full
+def test_a_small_server_is_proven_in_every_claim(small: Served) -> None:
+    proof = prove_server(small.base_url, reset=True, budget_s=600.0)
+    assert {finding.claim: finding.verdict for finding in proof.findings} == dict.fromkeys(
+        Claim, Verdict.PROVEN
+    ), proof.findings
+    assert proof.lies == ()
 
 
 def test_a_prompt_below_one_block_cannot_hit_and_is_said_to_be_unable(live_server: LiveServer) -> None:
