@@ -20,6 +20,12 @@ _RULES: Final[tuple[Rule, ...]] = (*BLOCKS, *TOKENS, *CREDENTIALS, *ASSIGNMENTS,
 _RANK: Final = {kind: rank for rank, kind in enumerate(SecretKind)}
 _ALL: Final = frozenset(SecretKind)
 _HOLE: Final = "\x00"
+_TURNS: Final = 4
+"""Searches after which a line that still gives something is taken whole.
+
+Each finding may lay open one more before it, without end where somebody wrote it so; no rule but that of key
+blocks looks beyond its line, so that then nothing is left to lay open, and the work stays linear.
+"""
 _MARK: Final = re.compile(rf"\[redacted:(?:{'|'.join(SecretKind)})\]")
 
 
@@ -30,12 +36,14 @@ def find(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[Finding, ..
     for any `str`.
     """
     findings: list[Finding] = []
-    holes = [match.span() for match in _MARK.finditer(text)]
+    holes = _joined_spans([match.span() for match in _MARK.finditer(text)])
     # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
     # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
-    while found := _search_around(text, holes, kinds):
+    turn = 0
+    while found := _search_around(text, holes, kinds, whole_lines=turn >= _TURNS):
         findings = sorted([*findings, *found], key=_order)
-        holes = sorted([*holes, *((start, end) for _, start, end in found)])
+        holes = _joined_spans([*holes, *((start, end) for _, start, end in found)])
+        turn += 1
     return tuple(findings)
 
 
@@ -72,17 +80,17 @@ class SecretRedactor:
         return redact(text, kinds=self.kinds)
 
 
-def _search_around(text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind]) -> list[Finding]:
-    """Findings in a text whose `holes` (in order) are each read as one character of no use."""
+def _search_around(
+    text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind], *, whole_lines: bool
+) -> list[Finding]:
+    """Findings in a text whose `holes` (in order, apart) are each read as one character of no use."""
     starts = [0, *(end for _, end in holes)]
-    pieces = [
-        text[start:end]
-        for start, end in zip(starts, [*(start for start, _ in holes), len(text)], strict=True)
-    ]
+    ends = [*(start for start, _ in holes), len(text)]
+    pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     # Where each piece begins in what is searched: behind the pieces and the holes before it.
     begins = list(accumulate((len(piece) + 1 for piece in pieces[:-1]), initial=0))
     found = []
-    for kind, start, end in _search(_HOLE.join(pieces), kinds):
+    for kind, start, end in _search(_HOLE.join(pieces), kinds, whole_lines=whole_lines):
         piece = bisect_right(begins, start) - 1
         while start < end:  # a finding that reaches over a hole is cut there
             begin, stop = begins[piece], begins[piece] + len(pieces[piece])
@@ -94,10 +102,18 @@ def _search_around(text: str, holes: list[tuple[int, int]], kinds: frozenset[Sec
     return found
 
 
-def _search(text: str, kinds: frozenset[SecretKind]) -> list[Finding]:
+def _search(text: str, kinds: frozenset[SecretKind], *, whole_lines: bool) -> list[Finding]:
     source = Source(text)
     found = [finding for rule in _RULES if rule.kinds & kinds for finding in rule.search(source)]
-    return _joined(sorted((finding for finding in found if finding.kind in kinds), key=_order))
+    found = [finding for finding in found if finding.kind in kinds]
+    if whole_lines:
+        found = [_whole_lines(text, finding) for finding in found]
+    return _joined(sorted(found, key=_order))
+
+
+def _whole_lines(text: str, finding: Finding) -> Finding:
+    end = text.find("\n", finding.end)
+    return Finding(finding.kind, text.rfind("\n", 0, finding.start) + 1, len(text) if end == -1 else end)
 
 
 def _order(finding: Finding) -> tuple[int, int]:
@@ -114,4 +130,15 @@ def _joined(findings: list[Finding]) -> list[Finding]:
         else:
             kind = min(last.kind, finding.kind, key=lambda kind: _RANK[kind])
             joined[-1] = Finding(kind, last.start, max(last.end, finding.end))
+    return joined
+
+
+def _joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order; those that touch are one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
     return joined

@@ -123,6 +123,21 @@ def test_a_summary_never_mixes_items_of_different_scopes() -> None:
     assert LONG[:50] not in made.tasks[0].material.replace(made.tasks[0].sources[1].text, "")
 
 
+def test_a_question_that_fewer_may_read_does_not_get_into_a_summary_for_more() -> None:
+    readers = frozenset({"anna", "ben"})
+    for asked, told, seen in (
+        (Scope(readers=frozenset({"anna"})), Scope(readers=readers), False),
+        (Scope(tenant="t1"), Scope(), False),
+        (Scope(), Scope(tenant="t1", readers=readers), True),
+        (Scope(readers=readers), Scope(readers=frozenset({"ben"})), True),
+    ):
+        history = tuple(
+            item.model_copy(update={"scope": asked if item.id == "turn-004" else told}) for item in HISTORY
+        )
+        (task,) = planned(history, policy(Strategy.ANCHORED_CHECKPOINT)).tasks
+        assert (task.query is not None) == seen
+
+
 def test_only_what_shrinks_is_planned() -> None:
     short = history_items([UserTurn(text="a"), step("a", "ok"), AssistantTurn(text="b"), UserTurn(text="c")])
     for strategy in (Strategy.TRUNCATE, Strategy.COMBINED, Strategy.ANCHORED_CHECKPOINT):
