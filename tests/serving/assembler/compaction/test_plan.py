@@ -147,9 +147,10 @@ def test_only_what_shrinks_is_planned() -> None:
 
 
 def test_what_stays_in_its_own_words_takes_room_from_the_answers() -> None:
-    talkative = step("a", "all quiet here. " * 20, text="I will read it now. " * 200)
+    talkative = step("a", "all quiet here. " * 17, text="I will read it now. " * 200)
     history = history_items([UserTurn(text="a"), talkative, AssistantTurn(text="b"), UserTurn(text="c")])
-    assert no(plan(history, policy(Strategy.PER_RESULT))) is NoCompactionReason.WOULD_NOT_SHRINK
+    (task,) = planned(history, policy(Strategy.PER_RESULT)).tasks
+    assert 2 * task.max_output < tokens(task.sources[0].text)
 
 
 def test_the_length_of_the_log_counts_what_summaries_stand_for() -> None:
