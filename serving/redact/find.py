@@ -106,14 +106,17 @@ def _search(text: str, kinds: frozenset[SecretKind], *, whole_lines: bool) -> li
     source = Source(text)
     found = [finding for rule in _RULES if rule.kinds & kinds for finding in rule.search(source)]
     found = [finding for finding in found if finding.kind in kinds]
-    if whole_lines:
-        found = [_whole_lines(text, finding) for finding in found]
-    return _joined(sorted(found, key=_order))
+    found = _joined(sorted(found, key=_order))
+    return _whole_lines(text, found) if whole_lines else found
 
 
-def _whole_lines(text: str, finding: Finding) -> Finding:
-    end = text.find("\n", finding.end)
-    return Finding(finding.kind, text.rfind("\n", 0, finding.start) + 1, len(text) if end == -1 else end)
+def _whole_lines(text: str, findings: list[Finding]) -> list[Finding]:
+    lines: list[Finding] = []
+    for kind, start, end in findings:
+        if not lines or end > lines[-1].end:
+            begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+            lines.append(Finding(kind, begin, len(text) if stop == -1 else stop))
+    return _joined(lines)
 
 
 def _order(finding: Finding) -> tuple[int, int]:
