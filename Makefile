@@ -26,8 +26,9 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
 	$(BIN)/python -m pytest --timeout 3600
 
-bench: setup  ## The client's clock against a stub with a known schedule
+bench: setup  ## The client's clock against a stub with a known schedule; the speed of redaction
 	$(BIN)/python -m benchmarks.client_calibration
+	$(BIN)/python -m benchmarks.redaction
 
 lock: ## Resolve the CPU environment anew and rewrite its lock file
 	$(PYTHON) requirements/install.py --lock

@@ -2,8 +2,8 @@
 
     python -m benchmarks.redaction
 
-Clean texts cost one search, texts with findings two: the second sees what the first laid open. The last lines
-are texts written to be slow; they are here to show that they are linear, at their own price. Numbers, not a test.
+A clean page costs one search, a page with findings two or three: a later one sees what an earlier one laid open. The
+last lines are texts written to be slow; they show what the worst costs, and are shorter. Numbers, not a test.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ def texts(megabytes: float) -> Iterator[tuple[str, str]]:
     size = int(megabytes * 1e6)
     yield "logs", _of_size("\n".join(line for line in log_lines(1, 20_000) if not find(line)), size)
     yield "source of the standard library", _of_size("\n".join(source_lines()), size)
-    some = "\n".join(log_lines(2, 500))
+    some = "\n".join(line for line in log_lines(2, 5_000) if not find(line))
     yield (
-        "logs with a secret every 500 lines",
-        _of_size("\n".join(f"{some}\n{value.text}" for value in planted(3, 1)), size),
+        "logs with a secret every 5,000 lines",
+        _of_size(
+            "\n".join(f"{some}\n{value.text}" for value in planted(3, 1) if "\n" not in value.text), size
+        ),
     )
     yield "secrets and nothing else", _of_size("\n".join(value.text for value in planted(4, 40)), size)
     for shape in ("a", "@", "-----BEGIN ", "4111 ", "token=", "ToKen="):

@@ -9,6 +9,8 @@ from typing import Final
 from serving.redact.kinds import Finding, SecretKind
 from serving.redact.rule import Rule, Source
 
+KEY_LABEL: Final = "PRIVATE KEY"
+"""In every label of a block; a text without it has no finding that reaches over a line."""
 _DASHES: Final = "-----"
 _BEGIN: Final = "-----BEGIN "
 _LABEL: Final = re.compile(r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
