@@ -32,7 +32,9 @@ class Located(NamedTuple):
 
 def body_path(path: MessagePath) -> MessagePath:
     """The path in the request body: `name`, `arguments` … of a tool or call lie under its `function`."""
-    depth = 2 if path[:1] == ("tools",) else 4 if path[2:3] == ("tool_calls",) else len(path)
+    if len(path) < 3 or (path[0] == "messages" and path[2] != "tool_calls"):
+        return path
+    depth = 2 if path[0] == "tools" else 4
     if len(path) > depth and path[depth] in _IN_FUNCTION:
         return (*path[:depth], "function", *path[depth:])
     return path
@@ -82,7 +84,7 @@ def locate(text: str, spans: Sequence[PacketSpan]) -> Located:
         elif run.offset == BLURRED and coarse is None and index.covering(run.leaf):
             coarse = CoarseReason.LEAF_BLURRED
         for length, covering in index.split(run):
-            if gap_start < position:
+            if gap_start < position and covering and previous:
                 bridge = next((span for span in covering if span in previous), None)
                 if bridge is not None:
                     _append(found, gap_start, position, spans[bridge].item_id)
