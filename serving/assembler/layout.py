@@ -13,15 +13,18 @@ from typing import Final
 
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, TextPart
 from serving.assembler.items import ContextItem
-from serving.assembler.kinds import KIND_RULES, Kind, Region, Trust
+from serving.assembler.kinds import KIND_RULES, Carrier, Kind, Region, Trust
 from serving.assembler.messages import Message, part_id
 from serving.assembler.neutral import Neutraliser
 from serving.assembler.payloads import AssistantTurn, Example, ToolContract, ToolStep, UserTurn
-from serving.assembler.policy import Carrier, ContextPolicy, ReasoningEcho, SuffixPosition, ToolOrder
+from serving.assembler.policy import ContextPolicy, ReasoningEcho, SuffixPosition, ToolOrder
 from serving.assembler.text import shown
 
 JOINT: Final = "\n\n"
 """Between two items in one message; belongs to neither."""
+
+_AT_THE_TAIL: Final = (Carrier.TAIL_OF_LAST_TOOL_RESULT, Carrier.BY_TEMPLATE)
+"""`assemble` asks the renderer what `BY_TEMPLATE` stands for; a layout made without one takes the tail."""
 
 OPEN_CALL_TEXT: Final = "No result has been recorded for this call."
 """Closes a call that has not returned: an open pair is never sent, and a pending call is never lost."""
@@ -118,7 +121,7 @@ def carry(
     """`messages` with `parts` at their end, in the carrier that the policy names."""
     last = messages[-1] if messages else None
     if (
-        carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT
+        carrier in _AT_THE_TAIL
         and last is not None
         and last.region is Region.TRAJECTORY
         and last.message.role in ("tool", "user")
@@ -163,7 +166,7 @@ def _with_standing(
     """Texts that stand in the history one after another: together at a tail, else each in its own message."""
     if not parts:
         return messages
-    if carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT:
+    if carrier in _AT_THE_TAIL:
         return carry(messages, parts, carrier, Region.TRAJECTORY)
     return [*messages, *chain.from_iterable(carry((), [part], carrier, Region.TRAJECTORY) for part in parts)]
 

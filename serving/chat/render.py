@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,10 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from serving.assembler.kinds import Carrier
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
 from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity
+from serving.chat.carrier import best_carrier
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import Conversation, DialectName, JsonObject, TemplateTraits, dialect_named
 from serving.chat.incremental import encoder_of
@@ -81,6 +84,11 @@ class ChatRenderer:
     def added_tokens(self) -> tuple[AddedToken, ...]:
         """The tokenizer's added tokens, by text."""
         return self.tokenizer.added
+
+    @functools.cached_property
+    def carrier(self) -> Carrier:
+        """The carrier of dynamic text that this template gets on with (`carrier.py`)."""
+        return best_carrier(self.render_text)
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

@@ -55,8 +55,8 @@ def judge_rule(info: ServerInfo | None) -> Finding:
     scheduler = {True: "asynchronous", False: "synchronous", None: "unknown"}[info.asynchronous]
     return proven(
         Claim.RULE,
-        f"It tells one full-attention group, no speculation, no KV connector, hash {info.traits.hash_algorithm}, "
-        f"scheduler {scheduler}.",
+        f"It tells of no sliding window, state-space layer, speculation or KV connector; hash "
+        f"{info.traits.hash_algorithm}, scheduler {scheduler}.",
     )
 
 

@@ -31,7 +31,7 @@ def watch(*arguments: str) -> subprocess.CompletedProcess[str]:
     ("persona", "words"),
     [
         ("events-off", "KV events are not on"),
-        ("events-elsewhere", "/no/such/place, and there is no such socket here"),
+        ("events-elsewhere", "/no/such/place, and nobody listens there"),
         ("vllm", "does not tell whether KV events are on"),
     ],
 )

@@ -138,6 +138,7 @@ def test_every_prediction_of_a_small_pool_is_what_the_server_reports_and_its_poo
     evicted, wrong, sent, answers = 0, [], [], []
     with Client(small.base_url) as client, KVEventSubscription(small.kv_events) as subscription:
         mirror = LiveMirror(subscription)
+        assert mirror.advance(0.1) == [], "this test has to be the first on its server"
 
         def ask(asked: Asked) -> None:
             nonlocal evicted
