@@ -131,6 +131,7 @@ def describe(assembly: Assembly) -> ContextManifest:
         cache_keys=cache_keys(item for item in known if item.id not in sent_history),
         faults=fault_records(assembly.faults),
         packet_sha256=packet_digest(assembly.draft),
+        stage=request.state.stage,
         masking=_masking(assembly.prepared),
         compactions=tuple(_compaction(done) for done in assembly.prepared.compactions),
         compaction=_verdict(assembly.compaction),
