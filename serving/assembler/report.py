@@ -146,7 +146,7 @@ def describe(assembly: Assembly) -> ContextManifest:
 
 def packet_digest(draft: Draft) -> str:
     """SHA-256 over messages and tools as sent, key order included: equal packets, equal hash."""
-    messages = ",".join(message.model_dump_json() for message in draft.plain_messages())
+    messages = ",".join(message.as_json for message in draft.plain_messages())
     tools = ",".join(tool.model_dump_json() for tool in draft.plain_tools())
     return digest(f"[[{messages}],[{tools}]]")
 

@@ -51,4 +51,4 @@ class Reuse:
     whole: WholeReason | None = None
     """Set when all tokens had to be encoded."""
     rewritten: tuple[Rewritten, ...] = ()
-    """Unchanged messages that the template renders otherwise than before; known where spans were asked for."""
+    """Unchanged messages that the template renders otherwise than before; known of records rendered with spans."""

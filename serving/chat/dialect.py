@@ -55,13 +55,14 @@ class Dialect(NamedTuple):
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
     ) -> Conversation:
         """What the template is given for a body's messages and tools."""
-        return self.gathered([self.message(message, traits) for message in messages], tools, traits)
+        read = [self.message(message, traits) for message in messages]
+        return self.gathered(read, [self.tool(tool) for tool in tools], traits)
 
     def gathered(
-        self, read: list[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
+        self, messages: list[JsonObject], tools: list[JsonObject], traits: TemplateTraits
     ) -> Conversation:
-        """The same for messages that `message` has read."""
-        return Conversation(self.together(read, traits), [self.tool(tool) for tool in tools] or None)
+        """The same for messages that `message`, and tools that `tool` has read."""
+        return Conversation(self.together(messages, traits), tools or None)
 
 
 def dialect_named(name: str) -> Dialect:

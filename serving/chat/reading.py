@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
 from typing import Final, NamedTuple, cast
 
@@ -13,16 +14,20 @@ from serving.chat.traced import trace
 CHARACTERS_KEPT: Final = 2**23
 """Of messages, read plain and read with origins: some conversations of a million characters."""
 
+TOOL_LISTS_KEPT: Final = 8
+
 _ENTRY_SIZE: Final = 500
 """What a message costs beside its text, in characters."""
 
 
 class Body(NamedTuple):
-    """Messages and tools in the API's form, and what the messages were made of, where that is known."""
+    """Messages and tools in the API's form."""
 
     messages: list[JsonObject]
     tools: list[JsonObject]
     made_of: tuple[Message, ...] | None = None
+    """The records that the messages were made of. None: the body came from outside, where somebody may still
+    change it, so nothing of it is kept."""
 
 
 class _Key(NamedTuple):
@@ -50,22 +55,40 @@ class ReadMessage:
         return self._dialect.message(given, self._traits)
 
 
+class ReadTools:
+    """The tools as the template is given them."""
+
+    def __init__(self, dialect: Dialect, bodies: list[JsonObject]) -> None:
+        self._dialect = dialect
+        self._bodies = bodies
+        self.plain = [dialect.tool(body) for body in bodies]
+
+    @cached_property
+    def traced(self) -> list[JsonObject]:
+        """The same, each string of which knows its path in the body."""
+        given = (cast(JsonObject, trace(body, ("tools", place))) for place, body in enumerate(self._bodies))
+        return [self._dialect.tool(body) for body in given]
+
+
 class ReadBody(NamedTuple):
-    """A body whose messages were read."""
+    """A body that was read."""
 
     dialect: Dialect
     messages: list[ReadMessage]
-    tools: list[JsonObject]
+    tools: ReadTools
     traits: TemplateTraits
 
     def plain(self) -> Conversation:
         """What the template is given."""
-        return self.dialect.gathered([message.plain for message in self.messages], self.tools, self.traits)
+        return self.dialect.gathered(
+            [message.plain for message in self.messages], self.tools.plain, self.traits
+        )
 
     def traced(self) -> Conversation:
         """The same, where each string knows its path in the body."""
-        tools = [cast(JsonObject, trace(tool, ("tools", index))) for index, tool in enumerate(self.tools)]
-        return self.dialect.gathered([message.traced for message in self.messages], tools, self.traits)
+        return self.dialect.gathered(
+            [message.traced for message in self.messages], self.tools.traced, self.traits
+        )
 
 
 class Reader:
@@ -78,20 +101,30 @@ class Reader:
     def __init__(self, dialect: Dialect, *, keep: bool) -> None:
         self._dialect = dialect
         self._kept: Recent[_Key, ReadMessage] = Recent(CHARACTERS_KEPT if keep else 0)
+        self._kept_tools: Recent[str, ReadTools] = Recent(TOOL_LISTS_KEPT if keep else 0)
 
     def read(self, body: Body, traits: TemplateTraits) -> ReadBody:
-        """The body for a template with these traits, each message read here or earlier."""
+        """The body for a template with these traits, each message and the tools read here or earlier."""
         if body.made_of is None:
-            read = [
+            messages = [
                 ReadMessage(self._dialect, message, place, traits)
                 for place, message in enumerate(body.messages)
             ]
-        else:
-            read = [
-                self._message(_Key(made_of, place, traits), body.messages[place])
-                for place, made_of in enumerate(body.made_of)
-            ]
-        return ReadBody(self._dialect, read, body.tools, traits)
+            return ReadBody(self._dialect, messages, ReadTools(self._dialect, body.tools), traits)
+        messages = [
+            self._message(_Key(made_of, place, traits), body.messages[place])
+            for place, made_of in enumerate(body.made_of)
+        ]
+        return ReadBody(self._dialect, messages, self._tools(body.tools), traits)
+
+    def _tools(self, bodies: list[JsonObject]) -> ReadTools:
+        # As JSON, 1 is another value than True, and the order of keys counts, as it does for the template.
+        key = json.dumps(bodies)
+        if (known := self._kept_tools.get(key)) is not None:
+            return known
+        read = ReadTools(self._dialect, bodies)
+        self._kept_tools.put(key, read)
+        return read
 
     def _message(self, key: _Key, body: JsonObject) -> ReadMessage:
         if (known := self._kept.get(key)) is not None:

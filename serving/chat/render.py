@@ -132,7 +132,7 @@ class ChatRenderer:
                 located = Located((), CoarseReason.RENDER_DIFFERS)
             else:
                 located = locate(traced, spans)
-                if self._watch is not None:
+                if self._watch is not None and body.made_of is not None:
                     reuse = replace(reuse, rewritten=self._watch.rewritten(body, text, runs_of(traced)))
         return Rendered(
             token_ids=encoded.ids,
