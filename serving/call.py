@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from serving.assembler import (
     AddedToken,
     AssemblyRequest,
+    Carrier,
     ContextPolicy,
     Fault,
     HandOff,
@@ -300,6 +301,10 @@ class _LastRender:
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
         return self._renderer.added_tokens
+
+    @property
+    def carrier(self) -> Carrier:
+        return self._renderer.carrier
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

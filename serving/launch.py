@@ -20,11 +20,13 @@ from serving.engine import (
     Machine,
     RunningEngine,
     inspect_machine,
+    lab_endpoint,
     plan_command,
     preflight,
     select_backend,
     start,
 )
+from serving.engine.kv_events import prepare
 from serving.engine.plan import check_exposure
 from serving.errors import UsageError
 from serving.models import ModelChoice, ModelFolder, cache_root, choose, ensure
@@ -49,6 +51,8 @@ class LaunchOptions(BaseModel):
     max_model_len: int | None = Field(default=None, ge=1)
     dtype: Dtype | None = None
     api_key: SecretStr | None = None
+    kv_events: bool = False
+    """Whether the engine tells what happens to its KV blocks, at sockets of this user (`ctxlab watch`)."""
     extra_flags: tuple[str, ...] = ()
 
 
@@ -83,16 +87,18 @@ def plan_launch(
     choice = choose(options.model, environ)
     progress.note(choice.reason)
     folder = ensure(choice.name, environ=environ, progress=progress)
+    port = options.port or free_port(options.host)
     config = EngineConfig(
         model=folder,
         backend=backend.name,
         host=options.host,
-        port=options.port or free_port(options.host),
+        port=port,
         block_size=options.block_size,
         kv_cache_bytes=options.kv_cache_bytes,
         max_model_len=options.max_model_len,
         dtype=options.dtype,
         api_key=options.api_key,
+        kv_events=lab_endpoint(port, environ) if options.kv_events else None,
         extra_flags=options.extra_flags,
     )
     return LaunchPlan(choice, folder, machine, backend, config, plan_command(config, machine))
@@ -110,6 +116,8 @@ def launch(
     Raises `LabError` with the engine's root cause; nothing is left running then.
     """
     preflight(plan.config, plan.machine)
+    if plan.config.kv_events is not None:
+        prepare(plan.config.kv_events)
     return start(
         plan.command,
         log_path=log_path or default_log(plan.folder.name),

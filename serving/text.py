@@ -29,6 +29,8 @@ def find_surrogate(text: str) -> Surrogate | None:
     A Python `str` may hold unpaired surrogates (a torn JSON escape, a file name read with
     `surrogateescape`). No tokenizer, server or file accepts them: each fails in its own way, late.
     """
+    if text.isascii():
+        return None
     found = _SURROGATE.search(text)
     return None if found is None else Surrogate(found.start(), f"U+{ord(found[0]):04X}")
 

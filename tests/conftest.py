@@ -6,8 +6,12 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from serving.engine import KVEventsEndpoint
 
 # A run started in the background inherits SIGINT as ignored, and every process that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,17 +30,35 @@ class LiveServer:
     model: str
     folder: Path
     block_size: int
+    num_blocks: int
+    """The reserved one included."""
+    kv_events: KVEventsEndpoint
 
 
 @pytest.fixture(scope="session")
 def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A real vLLM server on a free port, started at first use and ended with the session."""
     from serving.launch import LaunchOptions, launch, plan_launch
+    from serving.probe import read_server_facts
 
     options = LaunchOptions(
-        model=LIVE_MODEL, port=0, block_size=LIVE_BLOCK_SIZE, max_model_len=8192, kv_cache_bytes=1 << 29
+        model=LIVE_MODEL,
+        port=0,
+        block_size=LIVE_BLOCK_SIZE,
+        max_model_len=8192,
+        kv_cache_bytes=1 << 29,
+        kv_events=True,
     )
     plan = plan_launch(options)
     log = tmp_path_factory.mktemp("engine") / "engine.log"
     with launch(plan, log_path=log) as engine:
-        yield LiveServer(engine.base_url, plan.folder.name, plan.folder.path, LIVE_BLOCK_SIZE)
+        facts = read_server_facts(engine.base_url, plan.folder.name)
+        assert facts.num_blocks is not None and plan.config.kv_events is not None
+        yield LiveServer(
+            engine.base_url,
+            plan.folder.name,
+            plan.folder.path,
+            LIVE_BLOCK_SIZE,
+            facts.num_blocks,
+            plan.config.kv_events,
+        )

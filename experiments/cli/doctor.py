@@ -11,6 +11,7 @@ from rich.table import Table
 from experiments.cli.console import OUT, ConsoleProgress, print_json
 from experiments.cli.serve import API_KEY_VARIABLE
 from experiments.cli.untrusted import plain
+from serving.errors import UsageError
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -27,20 +28,35 @@ def doctor(
     reset: Annotated[
         bool, typer.Option("--reset", help="Also try to reset the server's prefix cache.")
     ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Hold what the server tells of its cache against the rule.")
+    ] = False,
+    budget: Annotated[
+        float, typer.Option("--budget", min=0.0, help="With --prove: seconds that filling the pool may take.")
+    ] = 60.0,
 ) -> None:
     """Look at this machine, or at a server: what is known, how it is known, and what is not.
 
     With a URL, sends a few short prompts to prove whether the server reports cached tokens; the API key is
-    read from CTXLAB_API_KEY.
+    read from CTXLAB_API_KEY. With --prove, some 45 salted requests of many shapes are predicted and compared
+    with what it reports; ends with 1 where something it tells is not so. The server should be idle.
 
     Examples:
 
       ctxlab doctor
 
       ctxlab doctor http://127.0.0.1:8000 --json
+
+      ctxlab doctor http://127.0.0.1:8000 --prove --reset
     """
+    if url is None and prove:
+        raise UsageError("--prove needs a server: give its URL, such as http://127.0.0.1:8000.")
     if url is None:
         doctor_machine(as_json=as_json)
+    elif prove:
+        from experiments.cli.doctor_prove import prove_url
+
+        prove_url(url, reset=reset, budget_s=budget, as_json=as_json)
     else:
         doctor_server(url, reset=reset, as_json=as_json)
 

@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import ablate, assembly, chat, demo, doctor, incident, lint, models, run, serve, ttft
+from experiments.cli import (
+    ablate,
+    assembly,
+    chat,
+    demo,
+    doctor,
+    incident,
+    lint,
+    models,
+    run,
+    serve,
+    template,
+    ttft,
+    watch,
+)
 from experiments.cli.console import ERR
 from experiments.cli.untrusted import plain
 from serving.errors import LabError
@@ -55,6 +69,8 @@ app.command("diff")(assembly.diff)
 app.command("replay")(assembly.replay)
 app.command("ablate")(ablate.ablate)
 app.add_typer(incident.app, name="incident")
+app.command("template")(template.template)
+app.command("watch")(watch.watch)
 app.add_typer(assembly.policy_app, name="policy")
 app.add_typer(models.app, name="models")
 

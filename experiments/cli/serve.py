@@ -56,6 +56,12 @@ def serve(
         str | None,
         typer.Option("--dtype", help="auto, float32, bfloat16 or float16. Default: what suits this machine."),
     ] = None,
+    kv_events: Annotated[
+        bool,
+        typer.Option(
+            "--kv-events", help="Tell what happens to KV blocks, for `ctxlab watch` on this machine."
+        ),
+    ] = False,
     engine_flag: Annotated[
         list[str] | None,
         typer.Option(
@@ -91,6 +97,7 @@ def serve(
         kv_cache_gib=kv_cache_gib,
         max_model_len=max_model_len,
         dtype=dtype,
+        kv_events=kv_events,
         engine_flags=tuple(engine_flag or ()),
     )
     with ending_politely(), ConsoleProgress() as progress:
@@ -111,6 +118,7 @@ def serve(
                         "model": plan.folder.name,
                         "pid": engine.pid,
                         "log": str(engine.log_path),
+                        "kv_events": None if plan.config.kv_events is None else plan.config.kv_events.live,
                     },
                     indent=False,  # this command goes on: its reader takes a line, not the end of the pipe
                 )
@@ -119,6 +127,8 @@ def serve(
                     f"[bold green]{plain(plan.folder.name)}[/] is served at [bold]{engine.base_url}/v1[/] – "
                     "Ctrl-C ends it"
                 )
+                if plan.config.kv_events is not None:
+                    ERR.print(f"  [dim]its KV blocks: ctxlab watch {engine.base_url}[/]")
                 ERR.print(
                     f"  [dim]try: ctxlab doctor {engine.base_url}   log: {plain(str(engine.log_path))}[/]"
                 )
@@ -137,6 +147,7 @@ def launch_options(
     kv_cache_gib: float | None = None,
     max_model_len: int | None = None,
     dtype: str | None = None,
+    kv_events: bool = False,
     engine_flags: tuple[str, ...] = (),
 ) -> LaunchOptions:
     """Command-line words as a checked value; `UsageError` names the word that is none of the choices."""
@@ -164,6 +175,7 @@ def launch_options(
         max_model_len=max_model_len,
         dtype=Dtype(dtype) if dtype else None,
         api_key=SecretStr(key) if key else None,
+        kv_events=kv_events,
         extra_flags=engine_flags,
     )
 

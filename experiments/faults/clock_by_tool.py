@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from experiments.faults.base import FaultContext, clock, made_up_step, trajectory_end
-from experiments.faults.clock_tool import call_of_the_clock, with_clock_tool
+from experiments.faults.clock_tool import CALL_PREFIX, call_of_the_clock, with_clock_tool
 from serving.assembler import Draft, DraftMessage, Invariant, Region
 from serving.errors import LabError, UsageError
 
@@ -51,10 +51,11 @@ class ClockByTool:
         numbers = {index: number for number, index in enumerate(asked, first)}
         for index, message in enumerate((*draft.messages, None)):
             if (number := numbers.get(index)) is not None:
-                yield from made_up_step(call_of_the_clock(number), clock(self.times[number]))
+                yield from made_up_step(call_of_the_clock(f"{number:03d}"), clock(self.times[number]))
             if message is not None:
                 yield message
 
 
 def _is_of_the_model(message: DraftMessage) -> bool:
-    return message.region is Region.TRAJECTORY and message.message.role == "assistant"
+    made_up = any(call.id.startswith(CALL_PREFIX) for call in message.message.tool_calls)
+    return message.region is Region.TRAJECTORY and message.message.role == "assistant" and not made_up

@@ -26,6 +26,6 @@ class ClockResultRefreshed:
     def apply(self, draft: Draft) -> Draft:
         """The draft with a clock call and its result behind the first user message."""
         after = first_user(draft) + 1
-        step = made_up_step(call_of_the_clock(0), clock(self.now))
+        step = made_up_step(call_of_the_clock("refreshed"), clock(self.now))
         messages = (*draft.messages[:after], *step, *draft.messages[after:])
         return replace(with_clock_tool(draft), messages=messages)

@@ -8,11 +8,13 @@ from typing import Final
 from serving.assembler import FRAMING, Draft, DraftTool, ToolCall, ToolSpec
 
 NAME: Final = "current_time"
+CALL_PREFIX: Final = "clock-"
+"""Of the ids of calls that the model never made; a call of its own has the server's id."""
 
 
-def call_of_the_clock(number: int) -> ToolCall:
-    """The call that asks for the time before call `number` of the model."""
-    return ToolCall(id=f"clock-{number:03d}", name=NAME, arguments="{}")
+def call_of_the_clock(which: str) -> ToolCall:
+    """A call that asks for the time; `which` tells the calls of one conversation apart."""
+    return ToolCall(id=f"{CALL_PREFIX}{which}", name=NAME, arguments="{}")
 
 
 def with_clock_tool(draft: Draft) -> Draft:

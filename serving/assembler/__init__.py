@@ -45,7 +45,7 @@ from serving.assembler.incident import (
     check_regression,
 )
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
-from serving.assembler.kinds import Kind, Layer, Region, Stage, Trust
+from serving.assembler.kinds import Carrier, Kind, Layer, Region, Stage, Trust
 from serving.assembler.lint import SimilarTools, ToolPart, similar_tools
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.masking import (
@@ -83,7 +83,6 @@ from serving.assembler.payloads import (
     UserTurn,
 )
 from serving.assembler.policy import (
-    Carrier,
     ContextPolicy,
     PackerName,
     ReasoningEcho,

@@ -11,6 +11,7 @@ from serving.assembler.draft import Draft
 from serving.assembler.faults import Fault, apply_faults, broken_invariants
 from serving.assembler.gates import Admitted, Drop, admit, in_scope
 from serving.assembler.items import ContextItem
+from serving.assembler.kinds import Carrier
 from serving.assembler.layout import Arrangement, arrange, lay_out
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.messages import FRAMING
@@ -52,6 +53,7 @@ def assemble(
         )
     }
     prepared = prepare(admitted, request, policy)
+    layout = _with_carrier(policy, renderer)
     worth |= {
         item.id: utility(item.terms, policy.weights)
         for item in (*prepared.candidates, *prepared.history)
@@ -66,7 +68,7 @@ def assemble(
     def render(chosen: frozenset[str]) -> Rendered:
         kept = [*required, *(item for item in optional if item.id in chosen)]
         arrangement = arrange(kept, prepared.history, admitted.tools, policy, worth)
-        draft = lay_out(arrangement, policy, neutraliser)
+        draft = lay_out(arrangement, layout, neutraliser)
         laid_out[chosen] = arrangement, draft
         return _rendered(draft, renderer)
 
@@ -127,6 +129,12 @@ def _check_arguments(request: object, policy: object, renderer: object) -> None:
             "assemble takes a renderer third ('identity', 'added_tokens' and a method 'render'), but a "
             f"{type(renderer).__name__} came."
         )
+
+
+def _with_carrier(policy: ContextPolicy, renderer: Renderer) -> ContextPolicy:
+    if policy.carrier is not Carrier.BY_TEMPLATE:
+        return policy
+    return policy.model_copy(update={"carrier": renderer.carrier})
 
 
 def _admitted(request: AssemblyRequest) -> Admitted:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Final
 
 from serving.assembler.items import ContextItem
+from serving.assembler.kinds import Carrier
 from serving.assembler.messages import FRAMING, Message, MessagePath, PacketSpan, ToolSpec, item_of, leaves
 from serving.assembler.record import canonical_json, digest
 from serving.assembler.renderer import AddedToken, Rendered, RendererIdentity, TokenSpan
@@ -47,6 +48,10 @@ class FixedCounter:
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
         return ()
+
+    @property
+    def carrier(self) -> Carrier:
+        return Carrier.TAIL_OF_LAST_TOOL_RESULT
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

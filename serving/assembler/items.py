@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 from serving.assembler.kinds import KIND_RULES, MUST_BE_TRUSTED, MUST_NAME_TENANT, Kind, Layer, Trust
 from serving.assembler.messages import FRAMING
 from serving.assembler.payloads import Payload
-from serving.assembler.record import SORTED, Instant, Record, digest
+from serving.assembler.record import SORTED, Instant, Record
 from serving.assembler.utility import Terms
 
 _ITEM_ID: Final = re.compile(r"[^\s#]+")
@@ -124,16 +123,15 @@ class ContextItem(Record):
 
     @property
     def content_json(self) -> str:
-        """The payload as JSON: what is hashed, and whose length is the first estimate of the size."""
-        return self.payload.model_dump_json()
+        """The payload as JSON: what is hashed."""
+        return self.payload.content_json
 
-    # Kept, for an item of the log is asked in every call; the JSON itself is not, it is as large as the item.
-    @cached_property
+    @property
     def content_size(self) -> int:
-        """Bytes of the payload as JSON."""
-        return len(self.content_json.encode())
+        """Bytes of the payload as JSON: the first estimate of the size."""
+        return self.payload.content_size
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """Hash of the payload: equal content, equal hash."""
-        return digest(self.content_json)
+        return self.payload.sha256

@@ -73,6 +73,19 @@ class Region(StrEnum):
     SUFFIX = "suffix"
 
 
+class Carrier(StrEnum):
+    """What carries text that is not a turn of the conversation (see `layout.carry`)."""
+
+    BY_TEMPLATE = "by_template"
+    """The one that the renderer found to reach the prompt and to keep a running tool loop's prefix."""
+    USER = "user"
+    """A user message of its own. With Qwen3's template it hides the reasoning of the running tool loop."""
+    TAIL_OF_LAST_TOOL_RESULT = "tail_of_last_tool_result"
+    """The end of the last message when that is a tool result or a user turn, else a user message."""
+    TOOL_RESPONSE = "tool_response"
+    """A user message wrapped as `<tool_response>`, which Qwen3's template takes for part of the loop."""
+
+
 class KindRule(NamedTuple):
     """What a kind implies unless the item says otherwise."""
 

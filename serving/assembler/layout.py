@@ -13,18 +13,19 @@ from typing import Final
 
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, TextPart
 from serving.assembler.items import ContextItem
-from serving.assembler.kinds import KIND_RULES, Kind, Region, Trust
+from serving.assembler.kinds import KIND_RULES, Carrier, Kind, Region, Trust
 from serving.assembler.messages import Message, part_id
 from serving.assembler.neutral import Neutraliser
+from serving.assembler.payloads import OPEN_CALL_TEXT as OPEN_CALL_TEXT
 from serving.assembler.payloads import AssistantTurn, Example, ToolContract, ToolStep, UserTurn
-from serving.assembler.policy import Carrier, ContextPolicy, ReasoningEcho, SuffixPosition, ToolOrder
+from serving.assembler.policy import ContextPolicy, ReasoningEcho, SuffixPosition, ToolOrder
 from serving.assembler.text import shown
 
 JOINT: Final = "\n\n"
 """Between two items in one message; belongs to neither."""
 
-OPEN_CALL_TEXT: Final = "No result has been recorded for this call."
-"""Closes a call that has not returned: an open pair is never sent, and a pending call is never lost."""
+_AT_THE_TAIL: Final = (Carrier.TAIL_OF_LAST_TOOL_RESULT, Carrier.BY_TEMPLATE)
+"""`assemble` asks the renderer what `BY_TEMPLATE` stands for; a layout made without one takes the tail."""
 
 _TURNS: Final = frozenset({Kind.USER_TURN, Kind.ASSISTANT_TURN, Kind.TOOL_STEP})
 
@@ -118,7 +119,7 @@ def carry(
     """`messages` with `parts` at their end, in the carrier that the policy names."""
     last = messages[-1] if messages else None
     if (
-        carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT
+        carrier in _AT_THE_TAIL
         and last is not None
         and last.region is Region.TRAJECTORY
         and last.message.role in ("tool", "user")
@@ -146,14 +147,8 @@ def _trajectory(
         messages, standing = _with_standing(messages, standing, policy.carrier), []
         echo = policy.reasoning is ReasoningEcho.ALL or index > last_user
         match item.payload:
-            case UserTurn(text=text, name=name):
-                turn = Message(role="user", content=text, name=name)
-                messages.append(_whole(turn, item.id, neutraliser))
-            case AssistantTurn(text=text, reasoning=reasoning):
-                turn = Message(role="assistant", content=text, reasoning=reasoning if echo else None)
-                messages.append(_whole(turn, item.id, neutraliser))
-            case ToolStep() as step:
-                messages.extend(_step_messages(item.id, step, neutraliser, echo=echo))
+            case UserTurn() | AssistantTurn() | ToolStep() as turn:
+                messages += (_whole(message, item.id, neutraliser) for message in turn.messages(echo=echo))
     return _with_standing(messages, standing, policy.carrier)
 
 
@@ -163,27 +158,13 @@ def _with_standing(
     """Texts that stand in the history one after another: together at a tail, else each in its own message."""
     if not parts:
         return messages
-    if carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT:
+    if carrier in _AT_THE_TAIL:
         return carry(messages, parts, carrier, Region.TRAJECTORY)
     return [*messages, *chain.from_iterable(carry((), [part], carrier, Region.TRAJECTORY) for part in parts)]
 
 
-def _step_messages(
-    item_id: str, step: ToolStep, neutraliser: Neutraliser, *, echo: bool
-) -> list[DraftMessage]:
-    """The calling message and one tool message a call, in call order whatever order the results came in."""
-    calling = Message(
-        role="assistant", content=step.text, reasoning=step.reasoning if echo else None, tool_calls=step.calls
-    )
-    messages = [_whole(calling, item_id, neutraliser)]
-    contents = {result.call_id: result.content for result in step.results}
-    for call in step.calls:
-        result = Message(role="tool", content=contents.get(call.id, OPEN_CALL_TEXT), tool_call_id=call.id)
-        messages.append(_whole(result, part_id(item_id, call.id), neutraliser))
-    return messages
-
-
-def _whole(message: Message, owner: str, neutraliser: Neutraliser) -> DraftMessage:
+def _whole(message: Message, item_id: str, neutraliser: Neutraliser) -> DraftMessage:
+    owner = item_id if message.tool_call_id is None else part_id(item_id, message.tool_call_id)
     return DraftMessage.whole(neutraliser.message(message), owner, Region.TRAJECTORY)
 
 

@@ -17,7 +17,15 @@ ASSEMBLER_VERSION: Final = "2"
 """Raised when equal inputs may give other bytes than before."""
 
 
-_SINCE_SCHEMA_1: Final = {"redaction", "masking", "compactions", "compaction", "status_bar", "inert_marks"}
+_SINCE_SCHEMA_1: Final = {
+    "stage",
+    "redaction",
+    "masking",
+    "compactions",
+    "compaction",
+    "status_bar",
+    "inert_marks",
+}
 
 
 class DropReason(StrEnum):
@@ -258,6 +266,8 @@ class ContextManifest(Record):
     faults: tuple[FaultRecord, ...]
     packet_sha256: str
     """Over messages and tools as sent."""
+    stage: str | None = None
+    """Of the task, when the packet was built; None: the task has no stages."""
     redaction: RedactionVerdict | None = None
     """None: nobody looked."""
     masking: MaskingRecord | None = None

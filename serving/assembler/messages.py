@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, JsonValue
@@ -50,6 +51,11 @@ class Message(Record):
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
+
+    @cached_property
+    def as_json(self) -> str:
+        """All fields as JSON: what is hashed."""
+        return self.model_dump_json()
 
     def to_api(self) -> dict[str, JsonValue]:
         """The message in the form of an OpenAI chat body, reasoning under `reasoning` as vLLM reads it."""

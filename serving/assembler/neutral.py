@@ -95,12 +95,11 @@ class Neutraliser:
         return self._of(own_words).inert(text)
 
     def _call(self, call: ToolCall) -> ToolCall:
-        new = {
-            "id": self.text(call.id, own_words=True),
-            "name": self.text(call.name, own_words=True),
-            "arguments": self.arguments(call.arguments),
-        }
-        return call if new == dict(call) else ToolCall(**new)
+        call_id, name = self.text(call.id, own_words=True), self.text(call.name, own_words=True)
+        arguments = self.arguments(call.arguments)
+        if (call_id, name, arguments) == (call.id, call.name, call.arguments):
+            return call
+        return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _of(self, own_words: bool) -> _Marks:
         return self._special if own_words else self._all

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from functools import cached_property
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
 from serving.assembler.kinds import Kind, Stage
 from serving.assembler.messages import Message, ToolCall, ToolSpec
-from serving.assembler.record import SORTED, Instant, Record
+from serving.assembler.record import SORTED, Instant, Record, digest
+
+OPEN_CALL_TEXT: Final = "No result has been recorded for this call."
+"""Closes a call that has not returned: an open pair is never sent, and a pending call is never lost."""
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -21,7 +25,26 @@ def _outside_the_bar(text: str) -> str:
     return text
 
 
-class Instruction(Record):
+class Content(Record):
+    """What an item holds. It is asked the same in every call of a run, so what takes time is computed once."""
+
+    @property
+    def content_json(self) -> str:
+        """All of it as JSON: what is hashed. Not kept, for it is as large as the content itself."""
+        return self.model_dump_json()
+
+    @cached_property
+    def content_size(self) -> int:
+        """Bytes of `content_json`: the first estimate of the size."""
+        return len(self.content_json.encode())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Equal content, equal hash."""
+        return digest(self.content_json)
+
+
+class Instruction(Content):
     """A rule or a role for the model, in the one system message."""
 
     kind: Literal[Kind.INSTRUCTION] = Kind.INSTRUCTION
@@ -29,7 +52,7 @@ class Instruction(Record):
     title: str | None = None
 
 
-class OutputContract(Record):
+class OutputContract(Content):
     """The form that the answer must have."""
 
     kind: Literal[Kind.OUTPUT_CONTRACT] = Kind.OUTPUT_CONTRACT
@@ -44,7 +67,7 @@ class Authority(StrEnum):
     CONSEQUENTIAL = "consequential"
 
 
-class ToolContract(Record):
+class ToolContract(Content):
     """A tool as the model sees it (`spec`) and as the application answers for it (the rest)."""
 
     kind: Literal[Kind.TOOL_CONTRACT] = Kind.TOOL_CONTRACT
@@ -78,7 +101,7 @@ class Loads(StrEnum):
     """A tool whose contract is sent only when it is called for."""
 
 
-class SkillEntry(Record):
+class SkillEntry(Content):
     """One line of the catalogue: a name and the condition under which to load what it stands for."""
 
     kind: Literal[Kind.SKILL_ENTRY] = Kind.SKILL_ENTRY
@@ -87,7 +110,7 @@ class SkillEntry(Record):
     loads: Loads = Loads.SKILL
 
 
-class SkillBody(Record):
+class SkillBody(Content):
     """A skill's text or one of its files, placed in the history where it was called for and never moved."""
 
     kind: Literal[Kind.SKILL_BODY] = Kind.SKILL_BODY
@@ -97,7 +120,7 @@ class SkillBody(Record):
     """Which file of the skill `text` is; None: the body itself."""
 
 
-class Example(Record):
+class Example(Content):
     """A worked exchange, shown as messages before the trajectory; its tool calls are closed inside it."""
 
     kind: Literal[Kind.EXAMPLE] = Kind.EXAMPLE
@@ -109,14 +132,14 @@ class Example(Record):
         return pairing_problem(self.messages)
 
 
-class TaskStateText(Record):
+class TaskStateText(Content):
     """Authoritative progress in words, written by code."""
 
     kind: Literal[Kind.TASK_STATE] = Kind.TASK_STATE
     text: Text
 
 
-class OpenQuestion(Record):
+class OpenQuestion(Content):
     """Something unknown, or two sources that disagree; shown, never smoothed over."""
 
     kind: Literal[Kind.OPEN_QUESTION] = Kind.OPEN_QUESTION
@@ -125,7 +148,7 @@ class OpenQuestion(Record):
     """Ids of the disagreeing items; empty for a plain unknown."""
 
 
-class Evidence(Record):
+class Evidence(Content):
     """A quoted span of a document or an observation, with what is needed to judge whether it applies."""
 
     kind: Literal[Kind.EVIDENCE] = Kind.EVIDENCE
@@ -145,7 +168,7 @@ class Evidence(Record):
     rerank_score: float | None = None
 
 
-class Memory(Record):
+class Memory(Content):
     """A lasting statement about a subject."""
 
     kind: Literal[Kind.MEMORY] = Kind.MEMORY
@@ -161,27 +184,47 @@ class Memory(Record):
     deletion_binding: str | None = None
 
 
-class Note(Record):
+class Note(Content):
     """A short remark of the assembler or of code, such as why a source is not shown."""
 
     kind: Literal[Kind.NOTE] = Kind.NOTE
     text: Text
 
 
-class UserTurn(Record):
+class UserTurn(Content):
     """What the user said."""
 
     kind: Literal[Kind.USER_TURN] = Kind.USER_TURN
     text: str
     name: str | None = None
 
+    def messages(self, *, echo: bool) -> tuple[Message, ...]:
+        """As it is sent, the same objects every time; `echo` reasoning, of which a user has none."""
+        return self._sent
 
-class AssistantTurn(Record):
+    @cached_property
+    def _sent(self) -> tuple[Message, ...]:
+        return (Message(role="user", content=self.text, name=self.name),)
+
+
+class AssistantTurn(Content):
     """What the model answered without calling a tool."""
 
     kind: Literal[Kind.ASSISTANT_TURN] = Kind.ASSISTANT_TURN
     text: str
     reasoning: str | None = None
+
+    def messages(self, *, echo: bool) -> tuple[Message, ...]:
+        """As it is sent, with reasoning or without, the same objects every time."""
+        return self._sent if echo else self._sent_without_reasoning
+
+    @cached_property
+    def _sent(self) -> tuple[Message, ...]:
+        return (Message(role="assistant", content=self.text, reasoning=self.reasoning),)
+
+    @cached_property
+    def _sent_without_reasoning(self) -> tuple[Message, ...]:
+        return (Message(role="assistant", content=self.text),)
 
 
 class ToolResult(Record):
@@ -194,7 +237,7 @@ class ToolResult(Record):
     """Where the raw output is kept, when `content` is shorter than it."""
 
 
-class ToolStep(Record):
+class ToolStep(Content):
     """One assistant message that calls tools, with the results: kept or left out together, never in parts.
 
     `results` may lack calls that have not returned; they stay open and are closed in the packet by a fixed
@@ -218,6 +261,30 @@ class ToolStep(Record):
             return f"every result answers a call of the same step, but {orphans[0]} was never called"
         return None
 
+    def messages(self, *, echo: bool) -> tuple[Message, ...]:
+        """The calling message, with reasoning or without, and a tool message a call, the same objects every time.
+
+        In call order whatever order the results came in, so that equal steps give equal bytes.
+        """
+        return self._sent if echo else self._sent_without_reasoning
+
+    @cached_property
+    def _sent(self) -> tuple[Message, ...]:
+        calling = Message(
+            role="assistant", content=self.text, reasoning=self.reasoning, tool_calls=self.calls
+        )
+        contents = {result.call_id: result.content for result in self.results}
+        answers = (
+            Message(role="tool", content=contents.get(call.id, OPEN_CALL_TEXT), tool_call_id=call.id)
+            for call in self.calls
+        )
+        return (calling, *answers)
+
+    @cached_property
+    def _sent_without_reasoning(self) -> tuple[Message, ...]:
+        calling, *answers = self._sent
+        return (calling.model_copy(update={"reasoning": None}), *answers)
+
     @property
     def open_calls(self) -> tuple[str, ...]:
         """Ids of calls without a result, in call order."""
@@ -235,7 +302,7 @@ class Claim(Record):
     """The section of a checkpoint that it stands in."""
 
 
-class Summary(Record):
+class Summary(Content):
     """What stands in the trajectory for items of the log; made by `serving/assembler/compaction/`."""
 
     kind: Literal[Kind.SUMMARY] = Kind.SUMMARY
@@ -259,7 +326,7 @@ class Summary(Record):
         return {**shown, "unverified": ", ".join(self.unverified)} if self.unverified else shown
 
 
-class Notification(Record):
+class Notification(Content):
     """One event of the harness (a file changed, a job finished, an approval came back)."""
 
     kind: Literal[Kind.NOTIFICATION] = Kind.NOTIFICATION
@@ -267,7 +334,7 @@ class Notification(Record):
     event: str
 
 
-class StatusBar(Record):
+class StatusBar(Content):
     """The agent's state in words, built by code and shown inside `<agent_status>`."""
 
     kind: Literal[Kind.STATUS_BAR] = Kind.STATUS_BAR

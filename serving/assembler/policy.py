@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from serving.assembler.compaction.policy import CompactionPolicy
-from serving.assembler.kinds import Layer
+from serving.assembler.kinds import Carrier, Layer
 from serving.assembler.masking import MaskingLimits
 from serving.assembler.record import Record, canonical_json, digest
 from serving.assembler.status_bar import BarPolicy
@@ -22,17 +22,6 @@ class SuffixPosition(StrEnum):
     BEFORE_TASK = "before_task"
     """Directly before the task while it is the last turn, else at the end; the question is read last, and the
     first tool call after it pays for the move."""
-
-
-class Carrier(StrEnum):
-    """What carries text that is not a turn of the conversation (see `layout.carry`)."""
-
-    USER = "user"
-    """A user message of its own. With Qwen3's template it hides the reasoning of the running tool loop."""
-    TAIL_OF_LAST_TOOL_RESULT = "tail_of_last_tool_result"
-    """The end of the last message when that is a tool result or a user turn, else a user message."""
-    TOOL_RESPONSE = "tool_response"
-    """A user message wrapped as `<tool_response>`, which Qwen3's template takes for part of the loop."""
 
 
 class ToolOrder(StrEnum):
@@ -66,7 +55,7 @@ class ContextPolicy(Record):
     layer_order: tuple[Layer, ...] = tuple(Layer)
     """A permutation of all layers; orders the system message and, separately, the dynamic suffix."""
     suffix_position: SuffixPosition = SuffixPosition.END
-    carrier: Carrier = Carrier.TAIL_OF_LAST_TOOL_RESULT
+    carrier: Carrier = Carrier.BY_TEMPLATE
     tool_order: ToolOrder = ToolOrder.NAME
     reasoning: ReasoningEcho = ReasoningEcho.ALL
     masking: MaskingLimits | None = None

@@ -5,14 +5,15 @@ The log stays as it is; what is shown in its place goes to the next request in a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from serving.assembler.break_even import BarMode
 from serving.assembler.carry import Carry, PlacedBar
-from serving.assembler.compaction import Compaction, apply_compactions
+from serving.assembler.compaction import Compaction
+from serving.assembler.compaction.apply import apply_where_readable
 from serving.assembler.counter import CHARACTERS_PER_TOKEN
-from serving.assembler.gates import Admitted, in_scope
+from serving.assembler.gates import Admitted
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import Kind
 from serving.assembler.masking import MaskingPlan, apply_masking, plan_masking
@@ -54,9 +55,12 @@ def prepare(admitted: Admitted, request: AssemblyRequest, policy: ContextPolicy)
     The bar reads the log as it came in. Raises `UsageError` for a log that no longer holds what was compacted.
     """
     carry = request.carry
-    compactions = _visible(carry.compactions, admitted.history, request)
-    history = apply_compactions(admitted.history, compactions)
+    # A summary has the scope of all that it covers: who may read one may read all of it, or sees neither.
+    history = apply_where_readable(admitted.history, carry.compactions)
     standing = {item.id for item in history}
+    compactions = tuple(
+        compaction for compaction in carry.compactions if _is_in_force(compaction, admitted.history, standing)
+    )
     masking = _masking(history, admitted, carry, policy)
     if masking is not None:
         history = apply_masking(history, masking)
@@ -79,18 +83,13 @@ def prepare(admitted: Admitted, request: AssemblyRequest, policy: ContextPolicy)
     )
 
 
-def _visible(
-    compactions: Sequence[Compaction], log: Sequence[ContextItem], request: AssemblyRequest
-) -> tuple[Compaction, ...]:
-    """The compactions whose summaries and covered items are all in scope: a summary tells of its sources."""
-    present = {item.id for item in log}
-    visible: list[Compaction] = []
-    for compaction in compactions:
-        covers = {covered.id for covered in compaction.covers}
-        if covers <= present and all(in_scope(item, request.context) for item in compaction.items):
-            visible.append(compaction)
-            present |= {item.id for item in compaction.items}
-    return tuple(visible)
+def _is_in_force(compaction: Compaction, log: Sequence[ContextItem], standing: Set[str]) -> bool:
+    """Whether anything that it covers was there to be covered, and is not shown itself."""
+    logged = {item.id for item in log}
+    return any(
+        one.item.id in standing or any(covered.id in logged - standing for covered in one.covers)
+        for one in compaction.replaced
+    )
 
 
 def _masking(

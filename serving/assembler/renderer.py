@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from serving.assembler.kinds import Carrier
 from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, item_of
 from serving.assembler.record import Record
 from serving.assembler.reuse import Reuse
@@ -101,6 +102,10 @@ class Renderer(Protocol):
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
         """The added tokens of the model, by text; empty where no tokenizer is behind the counts."""
+
+    @property
+    def carrier(self) -> Carrier:
+        """What `Carrier.BY_TEMPLATE` stands for with this template; never that itself."""
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

@@ -131,6 +131,7 @@ def describe(assembly: Assembly) -> ContextManifest:
         cache_keys=cache_keys(item for item in known if item.id not in sent_history),
         faults=fault_records(assembly.faults),
         packet_sha256=packet_digest(assembly.draft),
+        stage=request.state.stage,
         masking=_masking(assembly.prepared),
         compactions=tuple(_compaction(done) for done in assembly.prepared.compactions),
         compaction=_verdict(assembly.compaction),
@@ -145,7 +146,7 @@ def describe(assembly: Assembly) -> ContextManifest:
 
 def packet_digest(draft: Draft) -> str:
     """SHA-256 over messages and tools as sent, key order included: equal packets, equal hash."""
-    messages = ",".join(message.model_dump_json() for message in draft.plain_messages())
+    messages = ",".join(message.as_json for message in draft.plain_messages())
     tools = ",".join(tool.model_dump_json() for tool in draft.plain_tools())
     return digest(f"[[{messages}],[{tools}]]")
 

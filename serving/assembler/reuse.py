@@ -13,7 +13,7 @@ class WholeReason(StrEnum):
     SWITCHED_OFF = "switched_off"
     """The renderer was made so."""
     NOTHING_KEPT = "nothing_kept"
-    """No earlier rendering had a part of this text."""
+    """No part of this text had been encoded before."""
     NO_CUT = "no_cut"
     """The text holds no added token, and anywhere else tokens may merge across a cut."""
     TOKENIZER_NOT_PROVEN = "tokenizer_not_proven"
@@ -51,4 +51,4 @@ class Reuse:
     whole: WholeReason | None = None
     """Set when all tokens had to be encoded."""
     rewritten: tuple[Rewritten, ...] = ()
-    """Unchanged messages that the template renders otherwise than before; known where spans were asked for."""
+    """Unchanged messages that the template renders otherwise than before; known of records rendered with spans."""

@@ -9,15 +9,17 @@ from pydantic import Field
 
 from serving.assembler.gates import in_scope
 from serving.assembler.items import ContextItem
-from serving.assembler.kinds import KIND_RULES, Region, Trust
+from serving.assembler.kinds import KIND_RULES, Kind, Region, Trust
 from serving.assembler.manifest import ContextManifest
-from serving.assembler.payloads import Instruction, Notification, Text, ToolResult, UserTurn
+from serving.assembler.payloads import Instruction, Notification, TaskStateText, Text, ToolResult, UserTurn
 from serving.assembler.record import Record
 from serving.assembler.request import AssemblyRequest, Decision
 from serving.errors import UsageError
 
 CountTokens: TypeAlias = Callable[[str], int]
 """Tokens of a text, the same number for the same text."""
+
+_TURNS: Final = frozenset({Kind.USER_TURN, Kind.ASSISTANT_TURN, Kind.TOOL_STEP})
 
 FINISHED_EVENT: Final = "agent_finished"
 
@@ -30,8 +32,12 @@ def inheriting(
     agent: str,
     trust: Trust = Trust.UNTRUSTED,
 ) -> AssemblyRequest:
-    """The parent's request with `task` as a new last turn: all that it has in front of the dynamic suffix is a
-    byte-identical prefix, so that the sub-agent starts from the parent's cache.
+    """The parent's request with `task` at the end of its log: all that it has in front of the dynamic suffix
+    is a byte-identical prefix, so that the sub-agent starts from the parent's cache.
+
+    Behind a user turn the task is another one. Inside a tool loop it stands as a text of its own, in the
+    policy's carrier: a user turn there would end the loop, and with it reasoning templates drop the reasoning
+    that they have already printed.
 
     `sent` is the manifest of the parent's packet: the examples it chose are pinned, and no others enter, so
     that less room cannot change them. Tools stay offered as they are, limits and stage of the run too; what
@@ -51,7 +57,7 @@ def inheriting(
     return parent.model_copy(
         update={
             "candidates": candidates,
-            "history": (*parent.history, _task_turn(agent, task, trust)),
+            "history": (*parent.history, _task(agent, task, trust, in_loop=_in_loop(parent))),
             **_names(parent, agent),
         }
     )
@@ -86,7 +92,7 @@ def self_contained(
     return AssemblyRequest(
         context=parent.context,
         candidates=(*rules, *(item for item in parent.candidates if item.id in wanted)),
-        history=(_task_turn(agent, task, trust),),
+        history=(_task(agent, task, trust, in_loop=False),),
         tools=tools,
         window=parent.window,
         max_output=parent.max_output,
@@ -189,12 +195,17 @@ def _ends(text: str, separator: str | None) -> list[int]:
     return ends
 
 
-def _task_turn(agent: str, task: str, trust: Trust) -> ContextItem:
+def _in_loop(parent: AssemblyRequest) -> bool:
+    turns = [item.kind for item in parent.history if item.kind in _TURNS]
+    return bool(turns) and turns[-1] is not Kind.USER_TURN
+
+
+def _task(agent: str, task: str, trust: Trust, *, in_loop: bool) -> ContextItem:
     if not task.strip():
         raise UsageError(f"Expected a task for {agent}, but it is empty; say what it has to find out.")
     return ContextItem(
         id=f"task:{agent}",
-        payload=UserTurn(text=task),
+        payload=TaskStateText(text=task) if in_loop else UserTurn(text=task),
         trust=trust,
         owner=agent,
         source="parent",

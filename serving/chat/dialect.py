@@ -56,7 +56,13 @@ class Dialect(NamedTuple):
     ) -> Conversation:
         """What the template is given for a body's messages and tools."""
         read = [self.message(message, traits) for message in messages]
-        return Conversation(self.together(read, traits), [self.tool(tool) for tool in tools] or None)
+        return self.gathered(read, [self.tool(tool) for tool in tools], traits)
+
+    def gathered(
+        self, messages: list[JsonObject], tools: list[JsonObject], traits: TemplateTraits
+    ) -> Conversation:
+        """The same for messages that `message`, and tools that `tool` has read."""
+        return Conversation(self.together(messages, traits), tools or None)
 
 
 def dialect_named(name: str) -> Dialect:

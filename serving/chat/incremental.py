@@ -97,6 +97,9 @@ class IncrementalEncoder:
             index = bisect_right(known.places, alike) - 1
             if index >= 0 and known.places[index] > len(best.text):
                 best = _up_to(known, index)
+                if index >= len(known.places) - 2:
+                    # All of it but its end, as when a conversation goes on: no other can have much more.
+                    break
         return best
 
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:

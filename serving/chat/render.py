@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -10,17 +11,20 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from serving.assembler.kinds import Carrier
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
 from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity
+from serving.chat.carrier import best_carrier
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import Conversation, DialectName, JsonObject, TemplateTraits, dialect_named
 from serving.chat.incremental import encoder_of
 from serving.chat.outline import Outline, origins_in
-from serving.chat.reading import Body, Reader
+from serving.chat.reading import Body, ReadBody, Reader
 from serving.chat.rewritten import RewriteWatch
 from serving.chat.spans import Located, check_spans, locate, token_spans
 from serving.chat.template import ChatTemplate
 from serving.chat.tokenizer import ChatTokenizer, ShownToken, load_template, refuse_surrogates
+from serving.chat.traced import runs_of
 from serving.errors import UsageError
 
 
@@ -82,6 +86,11 @@ class ChatRenderer:
         """The tokenizer's added tokens, by text."""
         return self.tokenizer.added
 
+    @functools.cached_property
+    def carrier(self) -> Carrier:
+        """The carrier of dynamic text that this template gets on with (`carrier.py`)."""
+        return best_carrier(self.render_text)
+
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
     ) -> Rendered:
@@ -104,7 +113,7 @@ class ChatRenderer:
     def render_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """The prompt as text; same errors as `render`."""
         body = Body([m.to_api() for m in messages], [t.to_api() for t in tools], tuple(messages))
-        return self._text(body)
+        return self._text(*self._read(body))
 
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """Each token of the prompt with its text, added tokens marked."""
@@ -112,38 +121,38 @@ class ChatRenderer:
 
     def outline(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> Outline:
         """The prompt's text with the origin of every character; same errors as `render_body`."""
-        body = Body(list(messages), list(tools))
-        text = self._text(body)
-        traced = self._traced_text(body)
+        compiled, read = self._read(Body(list(messages), list(tools)))
+        text = self._text(compiled, read)
+        traced = self._traced_text(compiled, read)
         origins = origins_in(traced) if traced is not None and traced == text else ()
-        return Outline(text=text, origins=origins, prompt_start=self._prompt_start(body, text))
+        return Outline(text=text, origins=origins, prompt_start=self._prompt_start(compiled, read, text))
 
-    def _prompt_start(self, body: Body, text: str) -> int:
-        usual = self._generation_prompt(self._templates[bool(body.tools)])
+    def _prompt_start(self, compiled: _Compiled, read: ReadBody, text: str) -> int:
+        usual = self._generation_prompt(compiled)
         if usual and text.endswith(usual):
             return len(text) - len(usual)
-        template, variables = self._variables(body, traced=False)
         try:
-            history = template.render({**variables, "add_generation_prompt": False})
+            history = compiled.template.render({**self._given(read.plain()), "add_generation_prompt": False})
         except UsageError:
             return len(text)  # a template that cannot print this history alone has no separate prompt
         return len(history) if text.startswith(history) else len(text)
 
     def _render(self, body: Body, spans: Sequence[PacketSpan]) -> Rendered:
-        text = self._text(body)
+        compiled, read = self._read(body)
+        text = self._text(compiled, read)
         encoded, reuse = self._encode(text)
         located = Located((), None)
         if spans:
             check_spans(spans, {"messages": body.messages, "tools": body.tools})
-            traced = self._traced_text(body)
+            traced = self._traced_text(compiled, read)
             # Origins never change what is rendered; should an operation of some template prove that wrong,
             # the plain render is the truth and no origin is trusted.
             if traced is None or traced != text:
                 located = Located((), CoarseReason.RENDER_DIFFERS)
             else:
                 located = locate(traced, spans)
-                if self._watch is not None:
-                    reuse = replace(reuse, rewritten=self._watch.rewritten(body, traced))
+                if self._watch is not None and body.made_of is not None:
+                    reuse = replace(reuse, rewritten=self._watch.rewritten(body, text, runs_of(traced)))
         return Rendered(
             token_ids=encoded.ids,
             text=text,
@@ -153,29 +162,26 @@ class ChatRenderer:
             reuse=reuse,
         )
 
-    def _text(self, body: Body) -> str:
-        template, variables = self._variables(body, traced=False)
-        text = template.render(variables)
-        refuse_surrogates(text)
-        return text
-
-    def _traced_text(self, body: Body) -> str | None:
-        template, variables = self._variables(body, traced=True)
-        try:
-            return template.render_traced(variables)
-        except UsageError:
-            # The plain render went through, so this is a template operation that origins cannot follow; the
-            # caller records the fallback.
-            return None
-
-    def _variables(self, body: Body, *, traced: bool) -> tuple[ChatTemplate, dict[str, object]]:
+    def _read(self, body: Body) -> tuple[_Compiled, ReadBody]:
         if not body.messages:
             raise UsageError(
                 "Expected at least one message, got none. A chat prompt needs a message to answer."
             )
         compiled = self._templates[bool(body.tools)]
-        conversation = self._reader.read(body, compiled.traits, traced=traced)
-        return compiled.template, self._given(conversation)
+        return compiled, self._reader.read(body, compiled.traits)
+
+    def _text(self, compiled: _Compiled, read: ReadBody) -> str:
+        text = compiled.template.render(self._given(read.plain()))
+        refuse_surrogates(text)
+        return text
+
+    def _traced_text(self, compiled: _Compiled, read: ReadBody) -> str | None:
+        try:
+            return compiled.template.render_traced(self._given(read.traced()))
+        except UsageError:
+            # The plain render went through, so this is a template operation that origins cannot follow; the
+            # caller records the fallback.
+            return None
 
     def _given(self, conversation: Conversation) -> dict[str, object]:
         return {**self.tokenizer.named_tokens(), **self._keywords, **conversation._asdict()}
@@ -183,7 +189,7 @@ class ChatRenderer:
     def _generation_prompt(self, compiled: _Compiled) -> str | None:
         """What this template puts behind the last message; None where a tiny conversation does not tell."""
         tiny = Body([{"role": "user", "content": "x"}], [])
-        given = self._given(self._reader.read(tiny, compiled.traits, traced=False))
+        given = self._given(self._reader.read(tiny, compiled.traits).plain())
         try:
             ended = compiled.template.render({**given, "add_generation_prompt": False})
             whole = compiled.template.render(given)

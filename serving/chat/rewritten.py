@@ -7,13 +7,14 @@ costs the prefix cache all that lies behind. Encoding is right whatever is found
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from serving.assembler.reuse import RewriteKind, Rewritten
 from serving.chat.incremental import common_prefix
 from serving.chat.reading import Body
 from serving.chat.recent import Recent
-from serving.chat.traced import runs_of
+from serving.chat.traced import Run
 
 RENDERINGS_KEPT: Final = 8
 """The last rendering of as many conversations, or the last few of one."""
@@ -29,25 +30,25 @@ class RewriteWatch:
         self._generation_prompts = tuple(generation_prompts)
         self._kept: Recent[str, _Shown] = Recent(RENDERINGS_KEPT)
 
-    def rewritten(self, body: Body, text: str) -> tuple[Rewritten, ...]:
+    def rewritten(self, body: Body, text: str, origins: Sequence[Run]) -> tuple[Rewritten, ...]:
         """What became of the messages that this body and the earlier one most like it begin with.
 
-        `text` carries origins.
+        `origins` are those of `text`, the body as rendered.
         """
-        new = _Shown(body, str.__str__(text), _extents(text, len(body.messages)))
+        new = _Shown(body, text, origins)
         old, alike = None, 0
         for known in self._kept.values():
             if known.body.tools == body.tools and (count := _alike(known.body, body)) > alike:
                 old, alike = known, count
-        self._kept.put(new.text, new)
-        if old is None:
+        self._kept.put(text, new)
+        prompt = self._generation_prompts[bool(body.tools)]
+        if old is None or old.goes_on_in(new, prompt):
             return ()
         found = [
             Rewritten(index, _kind(before, after))
             for index in range(alike)
             if (before := old.part(index)) != (after := new.part(index))
         ]
-        prompt = self._generation_prompts[bool(body.tools)]
         if prompt is not None and _is_joined(old, new, alike, prompt):
             found.append(Rewritten(alike - 1, RewriteKind.JOINED))
         return tuple(found)
@@ -60,21 +61,30 @@ class _Extent(NamedTuple):
     end: int
 
 
-class _Shown(NamedTuple):
-    body: Body
-    text: str
-    extents: tuple[_Extent | None, ...]
-    """None: no character came from that message."""
+class _Shown:
+    def __init__(self, body: Body, text: str, origins: Sequence[Run]) -> None:
+        self.body = body
+        self.text = text
+        self._origins = origins
+
+    @cached_property
+    def extents(self) -> tuple[_Extent | None, ...]:
+        """Of each message; None: no character came from it."""
+        return _extents(self._origins, len(self.body.messages))
+
+    def goes_on_in(self, new: _Shown, prompt: str | None) -> bool:
+        """Whether `new` begins with all of this but the generation prompt, so that nothing was taken back."""
+        return self.text.endswith(prompt or "") and new.text.startswith(self.text.removesuffix(prompt or ""))
 
     def part(self, index: int) -> str:
         extent = self.extents[index]
         return "" if extent is None else self.text[extent.start : extent.end]
 
 
-def _extents(text: str, messages: int) -> tuple[_Extent | None, ...]:
+def _extents(origins: Sequence[Run], messages: int) -> tuple[_Extent | None, ...]:
     own: dict[int, tuple[int, int]] = {}
     position = 0
-    for length, leaf, _ in runs_of(text):
+    for length, leaf, _ in origins:
         if leaf is not None and leaf.path[0] == "messages":
             index = int(leaf.path[1])
             own[index] = (own[index][0] if index in own else position, position + length)

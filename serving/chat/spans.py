@@ -32,7 +32,9 @@ class Located(NamedTuple):
 
 def body_path(path: MessagePath) -> MessagePath:
     """The path in the request body: `name`, `arguments` … of a tool or call lie under its `function`."""
-    depth = 2 if path[:1] == ("tools",) else 4 if path[2:3] == ("tool_calls",) else len(path)
+    if len(path) < 3 or (path[0] == "messages" and path[2] != "tool_calls"):
+        return path
+    depth = 2 if path[0] == "tools" else 4
     if len(path) > depth and path[depth] in _IN_FUNCTION:
         return (*path[:depth], "function", *path[depth:])
     return path
@@ -77,12 +79,13 @@ def locate(text: str, spans: Sequence[PacketSpan]) -> Located:
         if run.leaf is None:
             position += run.length
             continue
-        if run.leaf == LOST:
-            coarse = CoarseReason.ORIGIN_LOST
-        elif run.offset == BLURRED and coarse is None and index.covering(run.leaf):
-            coarse = CoarseReason.LEAF_BLURRED
-        for length, covering in index.split(run):
-            if gap_start < position:
+        if run.offset == BLURRED:
+            if run.leaf == LOST:
+                coarse = CoarseReason.ORIGIN_LOST
+            elif coarse is None and index.covering(run.leaf).numbers:
+                coarse = CoarseReason.LEAF_BLURRED
+        for length, covering in index.split(run, run.leaf):
+            if gap_start < position and covering and previous:
                 bridge = next((span for span in covering if span in previous), None)
                 if bridge is not None:
                     _append(found, gap_start, position, spans[bridge].item_id)
@@ -94,10 +97,19 @@ def locate(text: str, spans: Sequence[PacketSpan]) -> Located:
 
 
 def _append(found: list[TextSpan], start: int, end: int, item_id: str) -> None:
-    if found and found[-1].end == start and found[-1].item_id == item_id:
-        found[-1] = TextSpan(found[-1].start, end, item_id)
-    elif start < end:
+    if found:
+        first, reached, last = found[-1]
+        if reached == start and last == item_id:
+            found[-1] = TextSpan(first, end, item_id)
+            return
+    if start < end:
         found.append(TextSpan(start, end, item_id))
+
+
+class _Covering(NamedTuple):
+    numbers: tuple[int, ...]
+    all_whole: bool
+    """No span among them covers a part only."""
 
 
 class _Index:
@@ -109,14 +121,14 @@ class _Index:
         self._by_path: dict[MessagePath, list[int]] = {}
         for number, span in enumerate(spans):
             self._by_path.setdefault(body_path(span.path), []).append(number)
+        self._all_whole = all(self._whole)
         self._depths = sorted({len(path) for path in self._by_path}, reverse=True)
-        self._cache: dict[Leaf, tuple[int, ...]] = {}
+        self._cache: dict[Leaf, _Covering] = {}
 
-    def split(self, run: Run) -> Sequence[tuple[int, tuple[int, ...]]]:
-        """The run in pieces (length, covering spans) that lie wholly inside or outside every span."""
-        assert run.leaf is not None
-        covering = self.covering(run.leaf)
-        if all(self._whole[number] for number in covering):
+    def split(self, run: Run, leaf: Leaf) -> Sequence[tuple[int, tuple[int, ...]]]:
+        """The run of `leaf` in pieces (length, covering spans), each wholly inside or outside every span."""
+        covering, all_whole = self._cache.get(leaf) or self.covering(leaf)
+        if all_whole:
             return ((run.length, covering),)
         cuts = {run.offset, run.offset + run.length}
         if run.offset >= 0:
@@ -128,13 +140,14 @@ class _Index:
             for low, high in itertools.pairwise(ordered)
         ]
 
-    def covering(self, leaf: Leaf) -> tuple[int, ...]:
+    def covering(self, leaf: Leaf) -> _Covering:
         """The spans that cover the leaf or a part of it, narrowest first."""
-        if leaf not in self._cache:
+        if (known := self._cache.get(leaf)) is None:
             path = leaf.path
             numbers: list[int] = []
             for depth in self._depths:
-                here = self._by_path.get(path[:depth], []) if depth <= len(path) else []
+                if depth > len(path) or (here := self._by_path.get(path[:depth])) is None:
+                    continue
                 for number in here:
                     if depth < len(path) and not self._whole[number]:
                         raise UsageError(
@@ -144,8 +157,9 @@ class _Index:
                         )
                 # Among spans of one path a partial one is narrower than the whole.
                 numbers += sorted(here, key=self._whole.__getitem__) if len(here) > 1 else here
-            self._cache[leaf] = tuple(numbers)
-        return self._cache[leaf]
+            known = _Covering(tuple(numbers), self._all_whole or all(map(self._whole.__getitem__, numbers)))
+            self._cache[leaf] = known
+        return known
 
     def _edges(self, number: int) -> tuple[int, ...]:
         span = self._spans[number]

@@ -7,7 +7,7 @@ text would not: `startswith`, `strip` and `split` see them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, SupportsIndex
 
 from pydantic import JsonValue
@@ -66,11 +66,21 @@ def _follows(last: Run, run: Run) -> bool:
     )
 
 
+def _extend(runs: list[Run], more: tuple[Run, ...]) -> None:
+    """Both in a row, in `runs`; each is compact already, so only the seam can be joined."""
+    if runs and more and _follows(runs[-1], more[0]):
+        last = runs[-1]
+        runs[-1] = Run(last.length + more[0].length, last.leaf, last.offset)
+        more = more[1:]
+    runs += more
+
+
 def _glued(first: tuple[Run, ...], second: tuple[Run, ...]) -> tuple[Run, ...]:
-    """Both in a row; each is compact already, so only the seam can be joined."""
+    """The same as a new tuple."""
     if first and second and _follows(first[-1], second[0]):
-        last = first[-1]
-        return (*first[:-1], Run(last.length + second[0].length, last.leaf, last.offset), *second[1:])
+        runs = list(first)
+        _extend(runs, second)
+        return tuple(runs)
     return first + second
 
 
@@ -228,9 +238,9 @@ def join(separator: str, pieces: Iterable[str]) -> str:
     between = runs_of(separator)
     for index, part in enumerate(parts):
         if index and between:
-            runs += between
-        runs += runs_of(part)
-    return Traced(text, runs)
+            _extend(runs, between)
+        _extend(runs, runs_of(part))
+    return Traced._of(text, tuple(runs))
 
 
 def concat(pieces: Iterable[str]) -> str:
@@ -258,6 +268,25 @@ def adopt(text: str, sources: object) -> str:
     return Traced(text, (Run(len(text), leaf, BLURRED),))
 
 
+class TracedObject(dict[str, JsonValue]):
+    """A mapping that `trace` made. Templates cannot change it, so its JSON, once written, is kept with it."""
+
+    __slots__ = ("_written",)  # a name that the sandbox hides from templates
+
+    def __init__(self, entries: dict[str, JsonValue]) -> None:
+        super().__init__(entries)
+        self._written: dict[Hashable, str] = {}
+
+    @staticmethod
+    def once(value: object, form: Hashable, write: Callable[[], str]) -> str:
+        """What `write` makes of `value` in this form; for a `TracedObject`, made at most once."""
+        if not isinstance(value, TracedObject):
+            return write()
+        if (text := value._written.get(form)) is None:
+            text = value._written[form] = write()
+        return text
+
+
 def trace(value: JsonValue, path: MessagePath = ()) -> JsonValue:
     """A copy of `value` in which each string knows its path; keys belong to their container."""
     if isinstance(value, str):
@@ -266,10 +295,12 @@ def trace(value: JsonValue, path: MessagePath = ()) -> JsonValue:
         return [trace(part, (*path, index)) for index, part in enumerate(value)]
     if isinstance(value, dict):
         container = Leaf(path)
-        return {
-            Traced(key, (Run(len(key), container, STRUCTURE),)): trace(part, (*path, key))
-            for key, part in value.items()
-        }
+        return TracedObject(
+            {
+                Traced(key, (Run(len(key), container, STRUCTURE),)): trace(part, (*path, key))
+                for key, part in value.items()
+            }
+        )
     return value
 
 

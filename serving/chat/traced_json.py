@@ -7,7 +7,7 @@ import json.encoder
 import re
 from collections.abc import Sequence
 
-from serving.chat.traced import STRUCTURE, Leaf, Run, Traced, cut, leaves_in, runs_of
+from serving.chat.traced import STRUCTURE, Leaf, Run, Traced, TracedObject, cut, leaves_in, runs_of
 
 
 def to_json(
@@ -22,15 +22,19 @@ def to_json(
 
     Raises: TypeError, as `json.dumps` does, for a value that JSON cannot hold.
     """
-    if not leaves_in(value):
-        return json.dumps(
-            value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-        )
     item, key = separators or ((", ", ": ") if indent is None else (",", ": "))
-    step = " " * indent if isinstance(indent, int) else indent
-    writer = _Writer(ensure_ascii, step, item, key, sort_keys)
-    writer.value(value, None, 0)
-    return Traced("".join(writer.texts), writer.runs)
+
+    def write() -> str:
+        if not leaves_in(value):
+            return json.dumps(
+                value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+            )
+        step = " " * indent if isinstance(indent, int) else indent
+        writer = _Writer(ensure_ascii, step, item, key, sort_keys)
+        writer.value(value, None, 0)
+        return Traced("".join(writer.texts), writer.runs)
+
+    return TracedObject.once(value, (ensure_ascii, indent, item, key, sort_keys), write)
 
 
 class _Writer:

@@ -37,6 +37,22 @@ def read_cache_config(exposition: str) -> CacheConfig:
     )
 
 
+def read_counter(exposition: str, name: str) -> float | None:
+    """The sum of a counter over all its labels; None where a Prometheus text exposition has none of that name."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        values = [
+            sample.value
+            for family in text_string_to_metric_families(exposition)
+            for sample in family.samples
+            if sample.name == name
+        ]
+    except ValueError:
+        return None
+    return sum(values) if values else None
+
+
 def _agreed(samples: list[dict[str, str]], label: str) -> int | None:
     values = {sample.get(label, "") for sample in samples}
     only = values.pop() if len(values) == 1 else ""

@@ -5,28 +5,38 @@ from __future__ import annotations
 from serving.engine.attach import AttachedEngine, attach
 from serving.engine.backends import BackendChoice, BackendName, select_backend
 from serving.engine.config import Dtype, EngineCommand, EngineConfig
+from serving.engine.kv_events import KVEventsEndpoint, lab_endpoint
+from serving.engine.live_mirror import Change, LiveMirror, Notice
 from serving.engine.machine import Gpu, Machine, inspect_machine
 from serving.engine.plan import plan_command
 from serving.engine.preflight import preflight
 from serving.engine.rootcause import Failure, RootCause, root_cause
 from serving.engine.running import RunningEngine, start
 from serving.engine.stages import Stage
+from serving.engine.subscription import EventBatch, KVEventSubscription
 
 __all__ = [
     "AttachedEngine",
     "BackendChoice",
     "BackendName",
+    "Change",
     "Dtype",
     "EngineCommand",
     "EngineConfig",
+    "EventBatch",
     "Failure",
     "Gpu",
+    "KVEventSubscription",
+    "KVEventsEndpoint",
+    "LiveMirror",
     "Machine",
+    "Notice",
     "RootCause",
     "RunningEngine",
     "Stage",
     "attach",
     "inspect_machine",
+    "lab_endpoint",
     "plan_command",
     "preflight",
     "root_cause",

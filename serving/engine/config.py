@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from serving.engine.kv_events import KVEventsEndpoint
 from serving.models.folder import ModelFolder
 
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -51,6 +52,8 @@ class EngineConfig(BaseModel):
     max_num_batched_tokens: int | None = Field(default=None, ge=1)
     dtype: Dtype | None = None
     api_key: SecretStr | None = None
+    kv_events: KVEventsEndpoint | None = None
+    """Where the engine tells what happens to its KV blocks; None: nowhere."""
     seed: int = 0
     extra_flags: tuple[str, ...] = ()
     """Further vLLM flags, appended last and therefore winning."""

@@ -32,6 +32,8 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
     here. UsageError where the configuration cannot work on the backend.
     """
     check_exposure(config.host, config.api_key)
+    if config.kv_events is not None:
+        config.kv_events.check()
     for flag in config.extra_flags:
         _check_flag(flag)
     backend = BACKENDS[config.backend].plan(config, machine)
@@ -58,6 +60,8 @@ def plan_command(config: EngineConfig, machine: Machine) -> EngineCommand:
         argv += ["--reasoning-parser", model.reasoning_parser]
     if config.block_size is not None:
         argv += ["--block-size", str(config.block_size)]
+    if config.kv_events is not None:
+        argv += ["--kv-events-config", config.kv_events.flag_value()]
     argv += [*backend.flags, *config.extra_flags]
     return EngineCommand(
         argv=tuple(argv),

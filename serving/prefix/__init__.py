@@ -6,10 +6,13 @@ from serving.prefix.bounds import CachedBounds, TimedRequest, bound_cached
 from serving.prefix.keys import BlockHasher, HashAlgorithm, event_key, seed_from
 from serving.prefix.mirror import (
     AllBlocksCleared,
+    BlockKey,
     BlocksRemoved,
     BlocksStored,
     EventsLostError,
     KVEvent,
+    MirrorStep,
+    PoolBlock,
     PoolDifference,
     PoolMirror,
 )
@@ -21,6 +24,7 @@ from serving.prefix.rules import CacheKind, EngineTraits, Unsupported, require_s
 __all__ = [
     "AllBlocksCleared",
     "BlockHasher",
+    "BlockKey",
     "BlockPool",
     "BlocksRemoved",
     "BlocksStored",
@@ -31,7 +35,9 @@ __all__ = [
     "EventsLostError",
     "HashAlgorithm",
     "KVEvent",
+    "MirrorStep",
     "Nearest",
+    "PoolBlock",
     "PoolDifference",
     "PoolMirror",
     "Prediction",

@@ -43,7 +43,7 @@ def prove_cache_reporting(client: Client, model: ServedModel, block_size: int | 
     what it would have shown.
     """
     salt = secrets.token_hex(16)
-    words = _words(salt, _length(model, block_size))
+    words = make_words(salt, _length(model, block_size))
     request = _request(model, words, salt)
     first, refused = client.chat(request), None
     if first.error is not None and first.error.kind is ErrorKind.HTTP_STATUS:
@@ -88,8 +88,8 @@ def _length(model: ServedModel, block_size: int | None) -> int:
     return words if model.max_model_len is None else min(words, model.max_model_len // 3)
 
 
-def _words(salt: str, count: int) -> list[str]:
-    # Unlike anything the server has seen, from the first word on, so that it is cold even without a salt.
+def make_words(salt: str, count: int) -> list[str]:
+    """Words unlike anything the server has seen, from the first one on: cold even without a salt."""
     draw = random.Random(salt)  # noqa: S311 (text, not a secret)
     return [salt, *(draw.choice(_WORDS) for _ in range(count))]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import string
-from itertools import pairwise
+from itertools import permutations
 from typing import Final
 
 _LOOKED_AT: Final = 256
@@ -34,6 +35,16 @@ _CARD_PREFIXES: Final = (
     (15, ("34", "37")),
     (14, ("300", "301", "302", "303", "304", "305", "36", "38", "39")),
 )
+
+_CLASSES: Final = {"a": "lower", "A": "upper", "0": "digit", "!": "symbol"}
+_PAIRS: Final = tuple(map("".join, permutations(_CLASSES, 2)))
+"""A text of signs has no two of the same pair that overlap, so that counting each finds every change."""
+_TO_SIGNS: Final = str.maketrans(
+    string.ascii_lowercase + string.ascii_uppercase + string.digits,
+    "a" * 26 + "A" * 26 + "0" * 10,
+    "-_./=",
+)
+_NO_SIGN: Final = re.compile("[^aA0]")
 
 
 def iban_length(country: str) -> int | None:
@@ -93,8 +104,8 @@ def is_jose_header(segment: str) -> bool:
 
 
 def classes_of(value: str) -> frozenset[str]:
-    """Which of lower, upper, digit and symbol occur; `-_./` join words and do not count as symbols."""
-    return frozenset(_class_of(char) for char in value[:_LOOKED_AT]) - {"joint"}
+    """Which of `lower`, `upper`, `digit` and `symbol` occur; `-_./=` join words and do not count as symbols."""
+    return frozenset(_CLASSES[sign] for sign in set(_signs(value)))
 
 
 def is_random(value: str, *, share: float = 0.16) -> bool:
@@ -104,16 +115,12 @@ def is_random(value: str, *, share: float = 0.16) -> bool:
     words hardly ever: at `share` of the characters or more. Nor does it repeat a few characters, as `xxxx` does.
     """
     head = value[:_LOOKED_AT]
-    kinds = [kind for char in head if (kind := _class_of(char)) != "joint"]
-    changes = sum(one != other for one, other in pairwise(kinds))
-    return changes >= share * len(kinds) and len(set(head)) >= min(8, 0.3 * len(head) + 2)
+    if len(set(head)) < min(8, 0.3 * len(head) + 2):
+        return False
+    signs = _signs(head)
+    return sum(map(signs.count, _PAIRS)) >= share * len(signs)
 
 
-def _class_of(char: str) -> str:
-    if char in string.ascii_lowercase:
-        return "lower"
-    if char in string.ascii_uppercase:
-        return "upper"
-    if char in string.digits:
-        return "digit"
-    return "joint" if char in "-_./" else "symbol"
+def _signs(value: str) -> str:
+    """One sign for the class of each character that is judged."""
+    return _NO_SIGN.sub("!", value[:_LOOKED_AT].translate(_TO_SIGNS))

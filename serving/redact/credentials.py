@@ -48,8 +48,8 @@ def _is_account_key(value: str) -> bool:
     return key is not None and len(key) in {32, 64}
 
 
-_AWS_VALUE: Final = r"\W{1,8}(?P<value>[a-z0-9/+]{40})(?![a-z0-9/+=])"
-_BINDING: Final = r"""\\?["']?\s{0,2}[:=]\s{0,2}\\?["']?"""
+_AWS_VALUE: Final = r"[^\w\n]{1,8}(?P<value>[a-z0-9/+]{40})(?![a-z0-9/+=])"
+_BINDING: Final = r"""\\?["']?[ ]{0,2}[:=][ ]{0,2}\\?["']?"""
 
 CREDENTIALS: Final = (
     Rule(frozenset({Kind.URL_PASSWORD, Kind.DATABASE_PASSWORD}), _userinfo),
@@ -67,25 +67,25 @@ CREDENTIALS: Final = (
     ),
     pattern(
         Kind.AZURE_ACCOUNT_KEY,
-        r"accountkey\W{1,6}(?P<value>[a-z0-9+/]{86}==)",
+        r"accountkey[^\w\n]{1,6}(?P<value>[a-z0-9+/]{86}==)",
         check=_is_account_key,
         any_case=True,
     ),
     pattern(
         Kind.AZURE_ACCOUNT_KEY,
-        r"shared(?:access)?key\W{1,6}(?P<value>[a-z0-9+/]{43}=)",
+        r"shared(?:access)?key[^\w\n]{1,6}(?P<value>[a-z0-9+/]{43}=)",
         check=_is_account_key,
         any_case=True,
     ),
-    pattern(Kind.BEARER_TOKEN, r"bearer\s{1,4}(?P<value>[a-z0-9._~+/-]{16,}+={0,2})", any_case=True),
+    pattern(Kind.BEARER_TOKEN, r"bearer[ ]{1,4}(?P<value>[a-z0-9._~+/-]{16,}+={0,2})", any_case=True),
     pattern(
         Kind.BEARER_TOKEN,
-        rf"authorization{_BINDING}(?:token|apikey|api-key|bot|key)\s(?P<value>[a-z0-9._~+/=-]{{16,}}+)",
+        rf"authorization{_BINDING}(?:token|apikey|api-key|bot|key)[ ](?P<value>[a-z0-9._~+/=-]{{16,}}+)",
         any_case=True,
     ),
     pattern(
         Kind.BASIC_AUTHORIZATION,
-        r"basic\s{1,4}(?P<value>[a-z0-9+/]{8,}+={0,2})",
+        r"basic[ ]{1,4}(?P<value>[a-z0-9+/]{8,}+={0,2})",
         check=_is_user_and_password,
         any_case=True,
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from serving.redact.assignments import ASSIGNMENTS
-from serving.redact.blocks import BLOCKS
+from serving.redact.blocks import BLOCKS, KEY_LABEL
 from serving.redact.credentials import CREDENTIALS
 from serving.redact.kinds import Finding, Redaction, SecretKind
 from serving.redact.personal import PERSONAL_DATA
@@ -20,6 +21,14 @@ _RULES: Final[tuple[Rule, ...]] = (*BLOCKS, *TOKENS, *CREDENTIALS, *ASSIGNMENTS,
 _RANK: Final = {kind: rank for rank, kind in enumerate(SecretKind)}
 _ALL: Final = frozenset(SecretKind)
 _HOLE: Final = "\x00"
+_TURNS: Final = 4
+"""Searches after which a line that still gives something is taken whole.
+
+Each finding may lay open one more before it, without end where somebody wrote it so; no rule but that of key
+blocks looks beyond its line, so that then nothing is left to lay open, and the work stays linear.
+"""
+_PAGE: Final = 1 << 16
+"""Characters that are searched at once, and more up to the end of the line."""
 _MARK: Final = re.compile(rf"\[redacted:(?:{'|'.join(SecretKind)})\]")
 
 
@@ -29,14 +38,11 @@ def find(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[Finding, ..
     The marks of an earlier redaction are no part of any finding. Takes time linear in the text; never raises,
     for any `str`.
     """
-    findings: list[Finding] = []
-    holes = [match.span() for match in _MARK.finditer(text)]
-    # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
-    # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
-    while found := _search_around(text, holes, kinds):
-        findings = sorted([*findings, *found], key=_order)
-        holes = sorted([*holes, *((start, end) for _, start, end in found)])
-    return tuple(findings)
+    return tuple(
+        Finding(kind, page + start, page + end)
+        for page, stop in _pages(text)
+        for kind, start, end in _find_on_page(text[page:stop], kinds)
+    )
 
 
 def kinds_in(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[str, ...]:
@@ -72,17 +78,40 @@ class SecretRedactor:
         return redact(text, kinds=self.kinds)
 
 
-def _search_around(text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind]) -> list[Finding]:
-    """Findings in a text whose `holes` (in order) are each read as one character of no use."""
+def _pages(text: str) -> Iterator[tuple[int, int]]:
+    """Stretches of whole lines that say all about themselves, so that one finding has only its own searched again."""
+    start, divisible = 0, KEY_LABEL not in text
+    while start < len(text):
+        cut = text.find("\n", start + _PAGE) if divisible else -1
+        end = len(text) if cut == -1 else cut + 1
+        yield start, end
+        start = end
+
+
+def _find_on_page(text: str, kinds: frozenset[SecretKind]) -> list[Finding]:
+    # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
+    # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
+    findings: list[Finding] = []
+    holes = _joined_spans([match.span() for match in _MARK.finditer(text)])
+    turn = 0
+    while found := _search_around(text, holes, kinds, whole_lines=turn >= _TURNS):
+        findings = sorted([*findings, *found], key=_order)
+        holes = _joined_spans([*holes, *((start, end) for _, start, end in found)])
+        turn += 1
+    return findings
+
+
+def _search_around(
+    text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind], *, whole_lines: bool
+) -> list[Finding]:
+    """Findings in a text whose `holes` (in order, apart) are each read as one character of no use."""
     starts = [0, *(end for _, end in holes)]
-    pieces = [
-        text[start:end]
-        for start, end in zip(starts, [*(start for start, _ in holes), len(text)], strict=True)
-    ]
+    ends = [*(start for start, _ in holes), len(text)]
+    pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     # Where each piece begins in what is searched: behind the pieces and the holes before it.
     begins = list(accumulate((len(piece) + 1 for piece in pieces[:-1]), initial=0))
     found = []
-    for kind, start, end in _search(_HOLE.join(pieces), kinds):
+    for kind, start, end in _search(_HOLE.join(pieces), kinds, whole_lines=whole_lines):
         piece = bisect_right(begins, start) - 1
         while start < end:  # a finding that reaches over a hole is cut there
             begin, stop = begins[piece], begins[piece] + len(pieces[piece])
@@ -94,10 +123,21 @@ def _search_around(text: str, holes: list[tuple[int, int]], kinds: frozenset[Sec
     return found
 
 
-def _search(text: str, kinds: frozenset[SecretKind]) -> list[Finding]:
+def _search(text: str, kinds: frozenset[SecretKind], *, whole_lines: bool) -> list[Finding]:
     source = Source(text)
     found = [finding for rule in _RULES if rule.kinds & kinds for finding in rule.search(source)]
-    return _joined(sorted((finding for finding in found if finding.kind in kinds), key=_order))
+    found = [finding for finding in found if finding.kind in kinds]
+    found = _joined(sorted(found, key=_order))
+    return _whole_lines(text, found) if whole_lines else found
+
+
+def _whole_lines(text: str, findings: list[Finding]) -> list[Finding]:
+    lines: list[Finding] = []
+    for kind, start, end in findings:
+        if not lines or end > lines[-1].end:
+            begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+            lines.append(Finding(kind, begin, len(text) if stop == -1 else stop))
+    return _joined(lines)
 
 
 def _order(finding: Finding) -> tuple[int, int]:
@@ -114,4 +154,15 @@ def _joined(findings: list[Finding]) -> list[Finding]:
         else:
             kind = min(last.kind, finding.kind, key=lambda kind: _RANK[kind])
             joined[-1] = Finding(kind, last.start, max(last.end, finding.end))
+    return joined
+
+
+def _joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans in order; those that touch are one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
     return joined

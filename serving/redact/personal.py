@@ -9,7 +9,7 @@ from typing import Final
 from serving.redact.checks import has_iban_check_digits, iban_length, is_payment_card, is_us_ssn
 from serving.redact.kinds import Finding
 from serving.redact.kinds import SecretKind as Kind
-from serving.redact.rule import Rule, Source, words
+from serving.redact.rule import Rule, Source, fresh, words
 
 _LONGEST_LOCAL: Final = 64
 """Characters of an address before its `@` (RFC 5321, 4.5.3.1.1)."""
@@ -29,23 +29,25 @@ _USERINFO: Final = re.compile(r"://[^\s/@]*$")
 
 # Patterns begin with a sign that is rare in text, or with two single classes, and look back from there: a search
 # for a digit would stop at every third character of a log.
-_IBAN: Final = re.compile(r"[A-Z][A-Z]\d\d(?<![A-Za-z0-9]....)(?: ?[A-Z0-9]){11,40}")
+_IBAN: Final = re.compile(rf"[A-Z][A-Z]\d\d{fresh('....')}(?: ?[A-Z0-9]){{11,40}}")
 _CARD: Final = re.compile(
-    r"[2-6](?<![A-Za-z0-9.-].)\d\d\d(?:\d{10,12}|(?P<gap>[ -])(?:\d{4}(?P=gap)\d{4}(?P=gap)\d{4}|\d{6}(?P=gap)\d{4,5}))"
-    r"(?![A-Za-z0-9]|[.-]\d)"
+    rf"[2-6]{fresh('.', after='A-Za-z0-9.-')}\d\d\d"
+    r"(?:\d{10,12}|(?P<gap>[ -])(?:\d{4}(?P=gap)\d{4}(?P=gap)\d{4}|\d{6}(?P=gap)\d{4,5}))(?![A-Za-z0-9]|[.-]\d)"
 )
-_SSN: Final = re.compile(r"-\d\d-(?<=\d\d\d-..-)(?<![A-Za-z0-9_.-]...-..-)\d{4}(?![A-Za-z0-9_]|[.-]\d)")
+_SSN: Final = re.compile(
+    rf"-\d\d-(?<=\d\d\d-..-){fresh('...-..-', after='A-Za-z0-9_.-')}\d{{4}}(?![A-Za-z0-9_]|[.-]\d)"
+)
 
 _INTERNATIONAL: Final = re.compile(
-    r"\+(?<![A-Za-z0-9_+)\]]\+)[1-9](?:[ ().-]{0,2}\d){6,14}(?<=\d\d)(?![A-Za-z0-9_]|\.\d)"
+    rf"\+{fresh('.', after='A-Za-z0-9_+)')}[1-9](?:[ ().-]{{0,2}}\d){{6,14}}(?<=\d\d)(?![A-Za-z0-9_]|\.\d)"
 )
 _NORTH_AMERICAN: Final = tuple(
     re.compile(rf"{gap}(?<=[2-9]\d\d{gap})\d{{4}}(?![A-Za-z0-9_]|[.-]\d)") for gap in ("-", r"\.")
 )
-_AREA: Final = re.compile(r"(?<![A-Za-z0-9_.(-])(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[.-])$")
+_AREA: Final = re.compile(rf"{fresh('', after='A-Za-z0-9_.-')}(?:1[ .-])?(?:\([2-9]\d\d\) ?|[2-9]\d\d[.-])$")
 _CALLED: Final = tuple(
     re.compile(
-        rf"{word}(?<![a-z]{word})(?:[_ -]?(?:number|num|no|nr))?[\"'\s:=.]{{1,6}}"
+        rf"{word}(?<![a-z]{word})(?:[_ -]?(?:number|num|no|nr))?[\"' \t:=.]{{1,6}}"
         r"(?P<value>[(+]?\d(?:[ ().-]{0,2}\d){6,14})(?![a-z0-9_])"
     )
     for word in ("phone", "telephone", "tel", "mobile", "fax")
@@ -83,6 +85,8 @@ def _start_of_local(text: str, at: int) -> int:
     start = at
     while start > max(0, at - _LONGEST_LOCAL) and _is_local(text[start - 1]):
         start -= 1
+    if text[start : start + 1] in {"n", "r", "t"} and text[start - 1 : start] == "\\":
+        start += 1  # the end of an escape
     while start < at and text[start] in ".-+%":
         start += 1
     return start

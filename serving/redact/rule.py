@@ -42,14 +42,24 @@ class Rule:
     search: Callable[[Source], Iterator[Finding]]
 
 
-def token(kind: SecretKind, prefix: str, body: str, *, check: Check = is_random) -> Rule:
+def fresh(seen: str, *, after: str = "A-Za-z0-9") -> str:
+    """The condition that what was just matched, `seen`, begins something: no character of `after` precedes it.
+
+    `seen` is a pattern of a fixed width. An escape may precede it (`\\n` in JSON, `%3D` in a URL), whose last
+    character only looks like a letter or a digit of the same word.
+    """
+    return rf"(?:(?<![{after}]{seen})|(?<=\\[nrt]{seen})|(?<=%[0-9A-Fa-f]{{2}}{seen}))"
+
+
+def token(kind: SecretKind, prefix: str, body: str, *, check: Check = is_random, word: bool = False) -> Rule:
     """A token that is known by how it begins.
 
-    `prefix` and `body` are patterns, the prefix of a fixed width; `check` judges what follows the prefix.
+    `prefix` and `body` are patterns, the prefix of a fixed width; `check` judges the body. A long prefix is found
+    anywhere, with all that runs on behind its body: what is glued to a secret does not hide it. With `word` both
+    ends must be free, for a short prefix may be the end of a word or lie in the middle of base64.
     """
-    # A token may follow an escape (`\n` in JSON, `%3D` in a URL), whose last character looks like a letter's.
-    start = rf"{prefix}(?:(?<![A-Za-z0-9]{prefix})|(?<=\\[nrt]{prefix})|(?<=%[0-9A-Fa-f]{{2}}{prefix}))"
-    compiled = re.compile(rf"{start}(?P<body>{body})(?![A-Za-z0-9])", re.ASCII)
+    both = f"{prefix}{fresh(prefix)}(?P<body>{body})(?![A-Za-z0-9])"
+    compiled = re.compile(both if word else f"{prefix}(?P<body>{body})[A-Za-z0-9]*+", re.ASCII)
 
     def search(source: Source) -> Iterator[Finding]:
         for match in compiled.finditer(source.text):

@@ -137,6 +137,25 @@ class Garbler(Bare):
         return Reply(200, "<html>welcome</html>")
 
 
+class Telling(VllmLike):
+    """Tells its configuration as vLLM does in development mode; KV events go to `events`, if anywhere."""
+
+    def __init__(self, events: Json | None, **config: Json) -> None:
+        super().__init__()
+        cache: Json = {"block_size": 16, "enable_prefix_caching": True, "prefix_caching_hash_algo": "sha256"}
+        self._config: Json = {
+            "cache_config": cache,
+            "scheduler_config": {"async_scheduling": False},
+            "kv_events_config": events,
+            **config,
+        }
+
+    def answer(self, method: str, path: str, body: dict) -> Reply | Script:
+        if method == "GET" and path.startswith("/server_info"):
+            return Reply(200, {"vllm_config": self._config, "vllm_env": {}})
+        return super().answer(method, path, body)
+
+
 class Named(VllmLike):
     """Serves its model under the given name, as `vllm serve ./models/foo` does."""
 
@@ -173,6 +192,10 @@ PERSONAS: Mapping[str, Callable[[], Persona]] = {
     "garbler": Garbler,
     "endless": Endless,
     "escaper": Escaper,
+    "events-off": lambda: Telling(None),
+    "events-elsewhere": lambda: Telling(
+        {"enable_kv_cache_events": True, "publisher": "zmq", "endpoint": "ipc:///no/such/place"}
+    ),
     "path-named": lambda: Named("./models/foo"),
     "torn-name": lambda: Named("torn\ud800"),
 }

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from experiments.faults import FaultContext, build_faults
 from serving.assembler import (
+    AssemblyRequest,
     AssistantTurn,
     ContextPolicy,
     Draft,
@@ -88,6 +89,18 @@ class Recorder:
         return draft
 
 
+def request(call: int, run: Trajectory = RUN, window: int = 100_000) -> AssemblyRequest:
+    """What call number `call` asks for."""
+    context = RequestContext(tenant="t", actor="a", now=BEGIN + call * STEP)
+    return run.request(call, context=context, window=window, max_output=1)
+
+
+def fault_context(call: int, seed: int = 0) -> FaultContext:
+    """What a fault may know of call number `call`."""
+    times = tuple(BEGIN + earlier * STEP for earlier in range(call))
+    return FaultContext(call, BEGIN + call * STEP, seed, times=times)
+
+
 @dataclass(frozen=True)
 class Sent:
     """One call: the packet, and its draft."""
@@ -105,17 +118,8 @@ def sent(
     run: Trajectory = RUN,
 ) -> Sent:
     """Call number `call` of the run under the named faults."""
-    now = BEGIN + call * STEP
-    context = FaultContext(call, now, seed, times=tuple(BEGIN + earlier * STEP for earlier in range(call)))
     recorder = Recorder()
-    request = run.request(
-        call, context=RequestContext(tenant="t", actor="a", now=now), window=100_000, max_output=1
-    )
-    packet = assemble(
-        request,
-        policy or ContextPolicy(),
-        renderer or FixedCounter(),
-        (*build_faults(names, context), recorder),
-    )
+    faults = (*build_faults(names, fault_context(call, seed)), recorder)
+    packet = assemble(request(call, run), policy or ContextPolicy(), renderer or FixedCounter(), faults)
     assert isinstance(packet, Packet)
     return Sent(packet, recorder.seen[-1])

@@ -16,6 +16,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+from tests.support.lying import LIARS
 from tests.support.personas import PERSONAS, Persona, Reply
 from tests.support.scripts import SCRIPTS, End, Script, Send
 
@@ -129,6 +130,6 @@ def _write(writer: asyncio.StreamWriter, reply: Reply) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--persona", choices=sorted(PERSONAS), default=None)
+    parser.add_argument("--persona", choices=sorted({**PERSONAS, **LIARS}), default=None)
     options = parser.parse_args()
-    asyncio.run(StubServer(PERSONAS[options.persona]() if options.persona else None).serve())
+    asyncio.run(StubServer(({**PERSONAS, **LIARS})[options.persona]() if options.persona else None).serve())

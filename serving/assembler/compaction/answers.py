@@ -113,7 +113,15 @@ def cited_lines(text: str, known: Mapping[str, str]) -> tuple[Line, ...]:
             raise AnswerRefusedError(
                 RefusalReason.UNSOURCED_CLAIM, f"no source stands behind {shortly(bullet)}"
             )
-        lines.append(Line(found["text"], _ids(found["ids"], known, bullet)))
+        text, sources = found["text"], _ids(found["ids"], known, bullet)
+        # Some write [s1][s2] for [s1, s2].
+        while (
+            (more := _CITED.fullmatch(text))
+            and more["text"]
+            and _names(more["ids"], known).keys() <= known.keys()
+        ):
+            text, sources = more["text"], (*_ids(more["ids"], known, bullet), *sources)
+        lines.append(Line(text, tuple(dict.fromkeys(sources))))
     return tuple(lines)
 
 
@@ -162,14 +170,19 @@ def _is_placeholder(line: str, task: SummaryTask) -> bool:
 
 
 def _ids(cited: str, known: Mapping[str, str], bullet: str) -> tuple[str, ...]:
+    names = _names(cited, known)
+    if unknown := [name for name in names if name not in known]:
+        raise AnswerRefusedError(
+            RefusalReason.UNKNOWN_SOURCE, f"{shortly(unknown[0])} was not there to read, in {shortly(bullet)}"
+        )
+    return tuple(known[name] for name in names)
+
+
+def _names(cited: str, known: Mapping[str, str]) -> dict[str, None]:
+    """The names in one pair of brackets, each once."""
     # An id may hold a comma, so the whole is tried before its parts.
-    names = [cited.strip()] if cited.strip() in known else [name.strip() for name in cited.split(",")]
-    for name in names:
-        if name not in known:
-            raise AnswerRefusedError(
-                RefusalReason.UNKNOWN_SOURCE, f"{shortly(name)} was not there to read, in {shortly(bullet)}"
-            )
-    return tuple(dict.fromkeys(known[name] for name in names))
+    whole = cited.strip()
+    return dict.fromkeys([whole] if whole in known else (name.strip() for name in cited.split(",")))
 
 
 def _in_sources(line: str, task: SummaryTask) -> bool:

@@ -21,9 +21,9 @@ from serving.assembler.compaction.records import (
 )
 from serving.assembler.compaction.strategies import strategy_named
 from serving.assembler.compaction.strategy import Asked, CompactionStrategy, Situation
-from serving.assembler.compaction.survey import Eligible, Survey, framed, last_user_turn, survey
+from serving.assembler.compaction.survey import Eligible, Survey, framed, survey
 from serving.assembler.items import ContextItem
-from serving.assembler.payloads import Summary
+from serving.assembler.payloads import Summary, UserTurn
 
 _ID_CHARACTERS = 12
 
@@ -65,7 +65,7 @@ def plan_compaction(
     situation = Situation(
         policy=policy,
         count=count,
-        query=last_user_turn(current),
+        asked_last=next((item for item in reversed(current) if isinstance(item.payload, UserTurn)), None),
         input_limit=(policy.most_input_tokens or budget) - policy.target_tokens,
         excess=used - int(policy.down_to * budget),
     )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Callable
-from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -140,7 +138,7 @@ class CompactionPlan(Record):
     @property
     def id(self) -> str:
         """Hash of all that decides the outcome: equal plans, equal ids."""
-        return digest(_canonical(self.model_dump(exclude={"spared", "log_items"})))
+        return digest(canonical_json(self.model_dump(mode="json", exclude={"spared", "log_items"})))
 
     @property
     def strategy(self) -> Strategy:
@@ -288,7 +286,7 @@ class Compaction(Record):
     @property
     def id(self) -> str:
         """Hash of the whole record."""
-        return digest(_canonical(self.model_dump()))
+        return digest(canonical_json(self.model_dump(mode="json")))
 
     @property
     def covers(self) -> tuple[Covered, ...]:
@@ -304,19 +302,6 @@ class Compaction(Record):
         if self.tokens_after >= self.tokens_before:
             return f"a compaction must shrink, but {self.tokens_before} tokens became {self.tokens_after}"
         return None
-
-
-def _canonical(value: object) -> str:
-    """JSON that is the same in every process: a set, such as a scope's readers, has no order of its own."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
-
-
-def _plain(value: object) -> list[str] | str:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    raise TypeError(f"{type(value).__name__} has no canonical form")
 
 
 def _fenced(tag: str, label: str, source: Source) -> str:

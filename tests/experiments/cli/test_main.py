@@ -24,6 +24,8 @@ COMMANDS = [
             "diff",
             "replay",
             "policy",
+            "template",
+            "watch",
         )
     ],
     *[["models", word] for word in ("list", "pull", "show", "rm")],

@@ -120,6 +120,20 @@ def test_a_dry_run_prints_the_command_and_masks_the_key() -> None:
     assert "****" in done.stdout
 
 
+def test_kv_events_are_told_at_sockets_that_follow_from_the_port() -> None:
+    for port in ("8123", "8124"):
+        done = subprocess.run(
+            [*COMMAND, "--dry-run", "--kv-events", "--port", port],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--kv-events-config" in done.stdout
+        assert f"/{port}.events" in done.stdout and f"/{port}.replay" in done.stdout
+
+
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 

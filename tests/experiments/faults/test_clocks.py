@@ -81,8 +81,15 @@ def test_the_clock_tool_is_offered_once_at_the_end_and_belongs_to_no_item(name: 
     assert packet.tools[-1].name == "current_time"
     (owner,) = [span.item_id for span in packet.spans if span.path == ("tools", len(packet.tools) - 1)]
     assert owner == FRAMING
-    both = sent(4, "clock-by-tool", "clock-result-refreshed") if name == "clock-by-tool" else None
-    assert both is None or [tool.name for tool in both.packet.tools].count("current_time") == 1
+
+
+def test_both_faults_of_the_clock_tool_offer_it_once_and_call_it_under_different_ids() -> None:
+    for names in (("clock-by-tool", "clock-result-refreshed"), ("clock-result-refreshed", "clock-by-tool")):
+        packet = sent(4, *names).packet
+        assert [tool.name for tool in packet.tools].count("current_time") == 1
+        ids = [message.tool_call_id for message in packet.messages if message.tool_call_id]
+        assert len(set(ids)) == len(ids)
+        assert sum(call_id.startswith("clock-") for call_id in ids) == 6
 
 
 def test_clock_by_tool_needs_the_times_of_all_calls_before() -> None:

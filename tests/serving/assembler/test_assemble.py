@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from serving.assembler import (
     AssemblyRequest,
+    Carrier,
     ContextItem,
     ContextPolicy,
     DropReason,
@@ -128,6 +129,10 @@ class Merging:
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
         return ()
+
+    @property
+    def carrier(self) -> Carrier:
+        return self._plain.carrier
 
     def render(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()

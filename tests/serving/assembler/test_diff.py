@@ -336,6 +336,7 @@ def test_no_field_of_a_manifest_can_change_unseen() -> None:
             "missing": (MissingRecord(layer=Layer.KNOWLEDGE, source="wiki", reason="failed"),),
             "retrieval": RetrievalRecord(query_sha256="q", filters=(("lang", "en"),)),
             "cache_keys": CacheKeys(conditions=("beta",), distinct_prefixes=2),
+            "stage": "analysis",
             "redaction": RedactionVerdict(
                 sensitive=(SensitiveItem(item_id="fact", kinds=("jwt",)),), taken_out=("email",)
             ),

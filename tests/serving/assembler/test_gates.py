@@ -14,17 +14,21 @@ from serving.assembler import (
     Evidence,
     FixedCounter,
     Instruction,
+    Kind,
+    Layer,
     Memory,
+    Note,
     Packet,
     RequestContext,
     RunLimits,
     Scope,
     TaskState,
     ToolSpec,
+    Trust,
     assemble,
     tool_items,
 )
-from serving.assembler.gates import in_scope
+from serving.assembler.gates import admit, in_scope
 
 CONTEXT = RequestContext(
     tenant="test_user", actor="u1", groups={"support"}, now="2026-10-02", facets={"product": "3.2"}
@@ -173,3 +177,37 @@ def test_tools_are_those_that_stage_attempts_and_deadline_leave(
     packet = assembled(tools=tool_items(specs), state=state)
     assert [tool.name for tool in packet.tools] == offered
     assert {drop.reason for drop in packet.manifest.dropped} == ({reason} if reason else set())
+
+
+def test_the_note_of_a_superseded_source_names_both_and_inherits_what_it_must() -> None:
+    old = ContextItem(
+        id="old",
+        payload=Evidence(text="the old text"),
+        version="r2",
+        layer=Layer.INTERACTION,
+        scope=Scope(tenant="test_user", readers={"support"}),
+    )
+    new = ContextItem(
+        id="new",
+        payload=Evidence(text="the new text"),
+        scope=Scope(tenant="test_user"),
+        trust=Trust.USER,
+        supersedes=("old",),
+    )
+    for reason, ending in (("", ""), ("r3 is in force", ": r3 is in force")):
+        by = new.model_copy(update={"supersedes_reason": reason})
+        request = AssemblyRequest(context=CONTEXT, candidates=(old, by), window=10_000, max_output=10)
+        note = next(
+            item for item in admit(request, (), [old, by]).candidates if item.id == "old_superseded_note"
+        )
+        assert note.payload == Note(text=f"old (version r2) is superseded by new{ending}")
+        assert (note.layer, note.trust, note.scope) == (Layer.INTERACTION, Trust.USER, old.scope)
+        assert (note.owner, note.source) == ("assembler", "new")
+
+
+def test_a_note_that_the_caller_wrote_takes_the_place_of_the_assembler_s() -> None:
+    own = ContextItem(id="old_superseded_note", payload=Note(text="ask Ada why"), trust=Trust.TRUSTED)
+    packet = assembled(evidence("old"), evidence("new").model_copy(update={"supersedes": ("old",)}), own)
+    notes = [item for item in packet.manifest.selected if item.kind is Kind.NOTE]
+    assert [note.id for note in notes] == ["old_superseded_note"]
+    assert "ask Ada why" in (packet.messages[-1].content or "")

@@ -7,6 +7,7 @@ import pytest
 from serving.assembler import (
     AssemblyRequest,
     AssistantTurn,
+    Carrier,
     ContextItem,
     ContextPolicy,
     Evidence,
@@ -16,6 +17,7 @@ from serving.assembler import (
     Layer,
     Message,
     Neutraliser,
+    Note,
     Notification,
     OutputContract,
     Packet,
@@ -27,11 +29,14 @@ from serving.assembler import (
     SkillEntry,
     StatusBar,
     SuffixPosition,
+    Terms,
     ToolCall,
+    ToolContract,
     ToolOrder,
     ToolResult,
     ToolSpec,
     ToolStep,
+    Trust,
     UserTurn,
     assemble,
     history_items,
@@ -181,3 +186,114 @@ def test_the_applicability_of_evidence_travels_with_its_text() -> None:
     for part in ('document="DOC-7"', 'version="r3"', 'applies="product 3.2 only"', "2026-10-01T09:05:04"):
         assert part in header
     assert "2026-10-02" not in header, "a load time would read as the time of the fact"
+
+
+def turn(text: str = "why?", **more: Any) -> ContextItem:
+    return history_items([UserTurn(text=text, **more)])[0]
+
+
+def test_of_equal_order_the_required_come_first_then_the_more_useful_then_the_lower_id() -> None:
+    def fact(item_id: str, relevance: float, required: bool = False) -> ContextItem:
+        return item(
+            item_id,
+            Evidence(text=item_id),
+            scope=Scope(tenant="t1"),
+            terms=Terms(relevance=relevance),
+            required=required,
+        )
+
+    built = packet(fact("a", 0.2), fact("b", 0.9), fact("c", 0.9), fact("z", 0.1, required=True))
+    assert [chosen.id for chosen in built.manifest.selected] == ["z", "b", "c", "a"]
+
+
+def test_tools_of_one_order_go_by_the_name_that_the_model_sees_and_not_by_id() -> None:
+    tools = [
+        item("1", ToolContract(spec=ToolSpec(name="zeta", description="", parameters={}))),
+        item("2", ToolContract(spec=ToolSpec(name="alpha", description="", parameters={}))),
+    ]
+    for order in ToolOrder:
+        built = packet(history=(turn(),), tools=tuple(tools), policy=ContextPolicy(tool_order=order))
+        assert [tool.name for tool in built.tools] == ["alpha", "zeta"]
+
+
+def test_every_message_knows_its_region() -> None:
+    shot = next(one for one in EVERYTHING if one.id == "shot")
+    bar = next(one for one in EVERYTHING if one.id == "bar")
+    rule = next(one for one in EVERYTHING if one.id == "rule-1")
+    body = item("body", SkillBody(name="slides", text="One idea a slide."))
+    answer = item("answer", AssistantTurn(text="so"))
+    for position in SuffixPosition:
+        for carrier in Carrier:
+            policy = ContextPolicy(suffix_position=position, carrier=carrier)
+            arranged = arrange((shot, bar, rule), (answer, body, turn()), (), policy, {"shot": 1.0})
+            regions = [message.region for message in lay_out(arranged, policy, Neutraliser()).messages]
+            assert None not in regions
+            assert regions[:4] == [Region.HEAD, Region.EXAMPLES, Region.EXAMPLES, Region.TRAJECTORY]
+            in_tail = position is SuffixPosition.END and carrier in (
+                Carrier.TAIL_OF_LAST_TOOL_RESULT,
+                Carrier.BY_TEMPLATE,
+            )
+            assert (Region.SUFFIX in regions) is not in_tail
+
+
+def test_a_wrapped_carrier_keeps_its_tag_and_its_spans_point_at_the_text() -> None:
+    policy = ContextPolicy(carrier=Carrier.TOOL_RESPONSE)
+    built = packet(item("note", Note(text="n"), trust=Trust.TRUSTED), history=(turn(),), policy=policy)
+    carried = built.messages[-1].content or ""
+    assert carried.startswith("<tool_response>\n<note:")
+    assert carried.endswith(">\n</tool_response>")
+    span = next(span for span in built.spans if span.item_id == "note")
+    assert carried[span.start : span.end] == carried.removeprefix("<tool_response>\n").removesuffix(
+        "\n</tool_response>"
+    )
+
+
+def test_a_text_that_stands_in_the_log_is_carried_as_the_policy_says() -> None:
+    body = item("body", SkillBody(name="slides", text="One idea a slide."))
+    second = item("second", SkillBody(name="tables", text="One fact a row."))
+    policy = ContextPolicy(carrier=Carrier.TOOL_RESPONSE)
+    built = packet(history=(turn(), body, second), policy=policy)
+    assert [message.content.count("<tool_response>") for message in built.messages if message.content] == [
+        0,
+        1,
+        1,
+    ]
+    tail = packet(history=(turn(), body, second)).messages
+    assert len(tail) == 1
+    assert (tail[0].content or "").index("One idea") < (tail[0].content or "").index("One fact")
+
+
+def test_before_the_task_means_directly_before_it_and_nothing_is_lost() -> None:
+    policy = ContextPolicy(suffix_position=SuffixPosition.BEFORE_TASK)
+    history = history_items([UserTurn(text="one"), AssistantTurn(text="two"), UserTurn(text="three")])
+    built = packet(item("note", Note(text="n"), trust=Trust.TRUSTED), history=history, policy=policy)
+    assert [(message.content or "")[:5] for message in built.messages] == ["one", "two", "<note", "three"]
+
+
+def test_a_turn_is_sent_with_its_name_its_text_and_the_parts_of_its_step() -> None:
+    call = ToolCall(id="c1", name="read", arguments="{}")
+    step = ToolStep(calls=(call,), results=(ToolResult(call_id="c1", content="found"),), text="I look.")
+    history = history_items([UserTurn(text="why?", name="ada"), step, AssistantTurn(text="so")])
+    built = packet(history=history)
+    user, calling, result, answer = built.messages
+    assert (user.name, calling.content, result.content, answer.content) == ("ada", "I look.", "found", "so")
+    assert {span.item_id for span in built.spans} == {"turn-000", "turn-001", "turn-001#c1", "turn-002"}
+
+
+@pytest.mark.parametrize(
+    ("echo", "kept"), [(ReasoningEcho.ALL, ["old", "new"]), (ReasoningEcho.CURRENT_LOOP, [None, "new"])]
+)
+def test_the_reasoning_of_answers_follows_the_policy_too(echo: ReasoningEcho, kept: list[str | None]) -> None:
+    history = history_items(
+        [
+            AssistantTurn(text="a", reasoning="old"),
+            UserTurn(text="b"),
+            AssistantTurn(text="c", reasoning="new"),
+        ]
+    )
+    built = packet(history=history, policy=ContextPolicy(reasoning=echo))
+    assert [message.reasoning for message in built.messages if message.role == "assistant"] == kept
+    alone = packet(history=history[2:], policy=ContextPolicy(reasoning=echo))
+    assert [message.reasoning for message in alone.messages] == ["new"]
+    first = packet(history=history[:1], policy=ContextPolicy(reasoning=echo))
+    assert [message.reasoning for message in first.messages] == ["old"]

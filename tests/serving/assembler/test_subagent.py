@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.assembler import (
     AssemblyRequest,
+    AssistantTurn,
     Carrier,
     Conclusion,
     ConclusionTooLong,
@@ -20,6 +22,7 @@ from serving.assembler import (
     Instruction,
     Message,
     Packet,
+    ReasoningEcho,
     Rendered,
     RequestContext,
     RunLimits,
@@ -37,12 +40,15 @@ from serving.assembler import (
     UserTurn,
     assemble,
     conclude,
+    history_items,
     inheriting,
     item_of,
     self_contained,
     tool_items,
 )
+from serving.chat import ChatRenderer
 from serving.errors import UsageError
+from tests.support.tiny_model import TEMPLATE_NAMES, write_tiny_folder
 
 CONTEXT = RequestContext(tenant="t1", actor="u1", now="2026-10-02")
 HERE = Scope(tenant="t1")
@@ -129,6 +135,39 @@ def test_an_inheriting_sub_agent_extends_what_the_parent_has_cached(
     assert {item.id for item in child.manifest.selected} - suffix == (
         {item.id for item in outcome.manifest.selected} | {"task:scout"}
     ) - suffix
+
+
+@pytest.mark.parametrize("template", TEMPLATE_NAMES)
+@pytest.mark.parametrize("echo", list(ReasoningEcho))
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_on_a_real_template_the_parents_ids_up_to_the_end_of_its_log_are_the_sub_agents_too(
+    template: str, echo: ReasoningEcho, steps: int, tmp_path: Path
+) -> None:
+    renderer = ChatRenderer(write_tiny_folder(tmp_path, template))
+    turns = (
+        UserTurn(text="first"),
+        AssistantTurn(text="done", reasoning="easy"),
+        UserTurn(text="find out"),
+        *(
+            ToolStep(
+                calls=(ToolCall(id=f"c{step}", name="a", arguments="{}"),),
+                results=(ToolResult(call_id=f"c{step}", content=f"row {step} ok"),),
+                reasoning=f"thought {step}",
+            )
+            for step in range(steps)
+        ),
+    )
+    request = parent([]).model_copy(update={"history": history_items(turns)})
+    policy = ContextPolicy(reasoning=echo)
+    outcome = assemble(request, policy, renderer)
+    assert isinstance(outcome, Packet)
+    child = assemble(inheriting(request, outcome.manifest, "Look at row 2.", agent="scout"), policy, renderer)
+    assert isinstance(child, Packet)
+    before, after = (renderer.render(made.messages, made.tools, made.spans) for made in (outcome, child))
+    boundary = max(span.end for span in before.spans if item_of(span.item_id) == request.history[-1].id)
+    assert before.coarse is after.coarse is None
+    assert after.token_ids[:boundary] == before.token_ids[:boundary]
+    assert "Look at row 2." in after.text
 
 
 def test_an_example_that_the_parent_had_no_room_for_does_not_enter_the_prefix_later() -> None:

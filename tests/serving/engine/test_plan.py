@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from serving.engine.config import BackendName, Dtype, EngineCommand, EngineConfig
+from serving.engine.kv_events import KVEventsEndpoint
 from serving.engine.machine import Machine
 from serving.engine.plan import API_KEY_VARIABLE, plan_command
 from serving.errors import UsageError
@@ -34,6 +35,9 @@ CASES: dict[str, tuple[EngineConfig, Machine]] = {
             max_num_batched_tokens=1024,
             dtype=Dtype.BFLOAT16,
             api_key=SecretStr("sk-very-secret"),
+            kv_events=KVEventsEndpoint(
+                live="ipc:///run/user/1000/8123.events", replay="ipc:///run/user/1000/8123.replay"
+            ),
             seed=7,
             extra_flags=("--max-num-seqs", "4"),
         ),
@@ -43,6 +47,12 @@ CASES: dict[str, tuple[EngineConfig, Machine]] = {
     "cuda-sized": (
         EngineConfig(
             model=MODEL, backend=BackendName.CUDA, block_size=16, kv_cache_bytes=8 * GIB, max_model_len=32768
+        ),
+        CUDA,
+    ),
+    "cuda-events": (
+        EngineConfig(
+            model=MODEL, backend=BackendName.CUDA, kv_events=KVEventsEndpoint(live="tcp://127.0.0.1:5557")
         ),
         CUDA,
     ),
@@ -66,6 +76,21 @@ def test_the_command_is_the_golden_one(name: str) -> None:
 
 def test_there_is_no_golden_file_without_a_case() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == set(CASES)
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://[::]:5557", "tcp://10.0.0.1:5557"]
+)
+def test_events_that_other_machines_could_read_are_refused(address: str) -> None:
+    for endpoint in (
+        KVEventsEndpoint(live=address),
+        KVEventsEndpoint(live="ipc:///x.events", replay=address),
+    ):
+        with pytest.raises(UsageError, match="every prompt"):
+            plan_command(
+                EngineConfig(model=MODEL, backend=BackendName.CUDA, kv_events=endpoint),
+                CUDA,
+            )
 
 
 def test_a_key_is_in_the_environment_and_nowhere_to_be_seen() -> None:

@@ -20,6 +20,8 @@ class Oracle:
     manager: Any
     new_request: Callable[..., Any]
     names: count[int] = field(default_factory=count)
+    keys: list[bytes] = field(default_factory=list)
+    """Of the last request that ran to its end: one for each full block of its prompt and output."""
 
     def start(self, request: PrefixRequest) -> Any:
         """Make the engine's request object; nothing is looked up or allotted yet."""
@@ -53,6 +55,7 @@ class Oracle:
             assert self.manager.allocate_slots(running, request.overrun_tokens) is not None
         running.append_output_token_ids(list(request.output_ids[-1:]))
         self.manager.free(running)
+        self.keys = list(running.block_hashes)
         return hit
 
     def eviction_order(self) -> list[tuple[int, bytes | None]]:

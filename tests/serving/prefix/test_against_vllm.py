@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from serving.prefix import (
     HashAlgorithm,
     Predictor,
     PrefixRequest,
-    event_key,
     predict,
     seed_from,
 )
@@ -33,6 +31,7 @@ class Sequence(NamedTuple):
     block_size: int
     num_blocks: int
     requests: list[PrefixRequest]
+    algorithm: HashAlgorithm = HashAlgorithm.SHA256
 
     def blocks(self, request: PrefixRequest) -> int:
         return -(-(request.stored_tokens + request.overrun_tokens) // self.block_size)
@@ -70,30 +69,34 @@ def sequences(draw: st.DrawFn) -> Sequence:
             )
         )
     largest = max(-(-(r.stored_tokens + r.overrun_tokens) // block_size) for r in requests)
-    return Sequence(block_size, largest + 1 + slack, requests)
+    return Sequence(block_size, largest + 1 + slack, requests, draw(st.sampled_from(HashAlgorithm)))
 
 
 def check_sequence(oracle: MakeOracle, sequence: Sequence) -> None:
-    engine = oracle(sequence.block_size, sequence.num_blocks)
-    predictor = Predictor(sequence.block_size, sequence.num_blocks)
+    """Hits, the bytes of every key, and the free queue with its keys, after each request."""
+    engine = oracle(sequence.block_size, sequence.num_blocks, sequence.algorithm.value)
+    hasher = BlockHasher(sequence.block_size, sequence.algorithm)
+    predictor = Predictor(sequence.block_size, sequence.num_blocks, algorithm=sequence.algorithm)
     for request in sequence.requests:
         prediction = predictor.predict_next(request.prompt_ids, request.cache_salt)
         predictor.record(request.output_ids, overrun_tokens=request.overrun_tokens)
         assert prediction.cached_tokens == engine.run(request)
+        ids = request.prompt_ids + request.output_ids
+        assert list(hasher.keys(ids, cache_salt=request.cache_salt)) == engine.keys
         assert predictor.pool is not None
         assert predictor.pool.eviction_order() == engine.eviction_order()
 
 
 @settings(max_examples=2000, deadline=None)
 @given(sequence=sequences())
-def test_cached_tokens_and_the_whole_free_queue_agree(oracle: MakeOracle, sequence: Sequence) -> None:
+def test_cached_tokens_keys_and_the_whole_free_queue_agree(oracle: MakeOracle, sequence: Sequence) -> None:
     check_sequence(oracle, sequence)
 
 
 @pytest.mark.full
 @settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sequence=sequences())
-def test_cached_tokens_and_the_whole_free_queue_agree_in_many_sequences(
+def test_cached_tokens_keys_and_the_whole_free_queue_agree_in_20_000_sequences(
     oracle: MakeOracle, sequence: Sequence
 ) -> None:
     check_sequence(oracle, sequence)
@@ -186,8 +189,7 @@ def test_the_mirror_of_the_events_holds_the_predicted_pool(oracle: MakeOracle, s
         predictor.record(request.output_ids, overrun_tokens=request.overrun_tokens)
         engine.run(request)
         mirror.apply(number, [_event(event) for event in engine.manager.take_events()])
-        predicted = Counter({event_key(key): copies for key, copies in predictor.contents().items()})
-        assert mirror.difference(predicted).agrees
+        assert mirror.difference(predictor.contents()).agrees
     engine.manager.reset_prefix_cache()
     mirror.apply(len(sequence.requests), [_event(event) for event in engine.manager.take_events()])
     assert not mirror.contents()
@@ -196,7 +198,11 @@ def test_the_mirror_of_the_events_holds_the_predicted_pool(oracle: MakeOracle, s
 def _event(event: Any) -> KVEvent:
     match type(event).__name__:
         case "BlockStored":
-            return BlocksStored(keys=tuple(event.block_hashes))
+            return BlocksStored(
+                keys=tuple(event.block_hashes),
+                parent=event.parent_block_hash,
+                token_ids=tuple(event.token_ids),
+            )
         case "BlockRemoved":
             return BlocksRemoved(keys=tuple(event.block_hashes))
         case name:

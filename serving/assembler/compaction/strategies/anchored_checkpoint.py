@@ -85,7 +85,7 @@ class AnchoredCheckpoint:
             situation,
             form=Form.CHECKPOINT,
             wording=_WORDING,
-            query=situation.query,
+            query=situation.query_for(group),
             earlier=earlier,
         )
         return Asked(tasks) if isinstance(tasks, tuple) else tasks

@@ -57,8 +57,8 @@ class PerResult:
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens
     ) -> Written:
-        read = list(evidence(replacement).values())
         parts = [source.text for source in replacement.verbatim]
+        read = [*evidence(replacement).values(), *parts]
         unverified: list[str] = []
         heading = ""
         for task, answer in zip(replacement.tasks, answers, strict=True):

@@ -30,7 +30,12 @@ class QueryAware:
 
     def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         tasks = questions(
-            all_sources(group), room, situation, form=Form.PROSE, wording=_WORDING, query=situation.query
+            all_sources(group),
+            room,
+            situation,
+            form=Form.PROSE,
+            wording=_WORDING,
+            query=situation.query_for(group),
         )
         return Asked(tasks) if isinstance(tasks, tuple) else tasks
 

@@ -32,7 +32,12 @@ class QueryAwareSources:
 
     def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         tasks = questions(
-            all_sources(group), room, situation, form=Form.FACTS, wording=_WORDING, query=situation.query
+            all_sources(group),
+            room,
+            situation,
+            form=Form.FACTS,
+            wording=_WORDING,
+            query=situation.query_for(group),
         )
         return Asked(tasks) if isinstance(tasks, tuple) else tasks
 

@@ -126,11 +126,16 @@ KNOWN = {"s1": "turn-001", "s2": "turn-002#c", "turn-001": "turn-001", "turn,9":
 
 
 def test_lines_are_read_with_their_sources_by_label_or_id() -> None:
-    text = "Here it is:\n- port 7 [s1]\n* two\n  lines [see] [s2, turn-001].\n- odd id [turn,9]\n- none [s1]"
+    text = (
+        "Here it is:\n- port 7 [s1]\n* two\n  lines [see] [s2, turn-001].\n- odd id [turn,9]\n- none [s1]\n"
+        "- both [s1][s2] [s1]\n- a [log] [s1]"
+    )
     assert [(line.text, line.sources) for line in cited_lines(text, KNOWN)] == [
         ("port 7", ("turn-001",)),
         ("two lines [see]", ("turn-002#c", "turn-001")),
         ("odd id", ("turn,9",)),
+        ("both", ("turn-001", "turn-002#c")),
+        ("a [log]", ("turn-001",)),
     ]
 
 

@@ -25,11 +25,12 @@ from serving.assembler.compaction import (
     Reach,
     SpareReason,
     Strategy,
+    apply_compactions,
     plan_compaction,
 )
 from serving.assembler.compaction.survey import sources_of
 from serving.errors import UsageError
-from tests.support.compaction_logs import plan, planned, policy, run, says, step, tokens, work
+from tests.support.compaction_logs import compacted, plan, planned, policy, run, says, step, tokens, work
 
 LONG = "word " * 200
 HISTORY = history_items(
@@ -123,11 +124,42 @@ def test_a_summary_never_mixes_items_of_different_scopes() -> None:
     assert LONG[:50] not in made.tasks[0].material.replace(made.tasks[0].sources[1].text, "")
 
 
+def test_a_question_that_fewer_may_read_does_not_get_into_a_summary_for_more() -> None:
+    readers = frozenset({"anna", "ben"})
+    for asked, told, seen in (
+        (Scope(readers=frozenset({"anna"})), Scope(readers=readers), False),
+        (Scope(tenant="t1"), Scope(), False),
+        (Scope(), Scope(tenant="t1", readers=readers), True),
+        (Scope(readers=readers), Scope(readers=frozenset({"ben"})), True),
+    ):
+        history = tuple(
+            item.model_copy(update={"scope": asked if item.id == "turn-004" else told}) for item in HISTORY
+        )
+        (task,) = planned(history, policy(Strategy.ANCHORED_CHECKPOINT)).tasks
+        assert (task.query is not None) == seen
+
+
 def test_only_what_shrinks_is_planned() -> None:
     short = history_items([UserTurn(text="a"), step("a", "ok"), AssistantTurn(text="b"), UserTurn(text="c")])
     for strategy in (Strategy.TRUNCATE, Strategy.COMBINED, Strategy.ANCHORED_CHECKPOINT):
         assert no(plan(short, policy(strategy))) is NoCompactionReason.WOULD_NOT_SHRINK
     assert no(plan(short, policy(Strategy.PER_RESULT))) is NoCompactionReason.NOTHING_ELIGIBLE
+
+
+def test_what_stays_in_its_own_words_takes_room_from_the_answers() -> None:
+    talkative = step("a", "all quiet here. " * 17, text="I will read it now. " * 200)
+    history = history_items([UserTurn(text="a"), talkative, AssistantTurn(text="b"), UserTurn(text="c")])
+    (task,) = planned(history, policy(Strategy.PER_RESULT)).tasks
+    assert 2 * task.max_output < tokens(task.sources[0].text)
+
+
+def test_the_length_of_the_log_counts_what_summaries_stand_for() -> None:
+    log = work(3)
+    done = compacted(log.history[: log.task_ends[1]], policy(Strategy.COMBINED))
+    for history in (log.history, apply_compactions(log.history, [done])):
+        made = plan(history, policy(Strategy.COMBINED), done=[done])
+        assert isinstance(made, CompactionPlan)
+        assert made.log_items == len(log.history)
 
 
 def test_a_masked_result_counts_as_what_is_sent_of_it() -> None:

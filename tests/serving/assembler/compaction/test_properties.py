@@ -159,7 +159,7 @@ def live(
     return [Compaction.model_validate_json(text) for text in stored]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(logs(), policies)
 def test_a_compaction_strictly_shrinks_or_stops(
     log: tuple[tuple[ContextItem, ...], tuple[int, ...]], chosen: CompactionPolicy
@@ -186,7 +186,7 @@ def test_a_compaction_strictly_shrinks_or_stops(
     assert made.reason is not NoCompactionReason.NOT_OVER_THRESHOLD
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(logs(), policies)
 def test_what_is_required_survives_five_cycles_and_originals_stay_addressable(
     log: tuple[tuple[ContextItem, ...], tuple[int, ...]], chosen: CompactionPolicy
@@ -219,7 +219,7 @@ def test_what_is_required_survives_five_cycles_and_originals_stay_addressable(
     assert all(item in after for item in must_stay)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(logs(), policies)
 def test_pairs_are_whole_in_both_directions_in_what_is_sent(
     log: tuple[tuple[ContextItem, ...], tuple[int, ...]], chosen: CompactionPolicy
@@ -236,7 +236,7 @@ def test_pairs_are_whole_in_both_directions_in_what_is_sent(
     }
 
 
-@settings(max_examples=75)
+@settings(max_examples=40)
 @given(logs(), policies, st.randoms(use_true_random=False))
 def test_the_order_of_stored_compactions_changes_nothing(
     log: tuple[tuple[ContextItem, ...], tuple[int, ...]], chosen: CompactionPolicy, random: Random
