@@ -23,6 +23,10 @@ TEXTS_KEPT: Final = 8
 PIECE_TOKENS_KEPT: Final = 2**18
 """Tokens of pieces: a few conversations of a hundred thousand tokens, about 20 MB."""
 
+_FEW: Final = 4
+"""Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
+kept can have much more, and none is looked at."""
+
 Encoder: TypeAlias = Callable[[str], tuple[Encoded, Reuse]]
 """The same ids and places as `ChatTokenizer.encode`, and how much of them was there already."""
 
@@ -85,8 +89,7 @@ class IncrementalEncoder:
             index = bisect_right(known.places, alike) - 1
             if index >= 0 and known.places[index] > len(best.text):
                 best = _up_to(known, index)
-                if index >= len(known.places) - 2:
-                    # All of it but its end, as when a conversation goes on: no other can have much more.
+                if index >= len(known.places) - _FEW:
                     break
         return best
 
@@ -105,8 +108,10 @@ class IncrementalEncoder:
                 ids += piece.ids
                 starts += [begin + start for start in piece.starts]
                 fresh += len(piece.ids) * is_fresh
-        encoded = Encoded((*begun.encoded.ids, *ids), (*begun.encoded.starts, *starts))
-        return _Text(text, encoded, (*begun.places, *places), (*begun.tokens_before, *tokens_before)), fresh
+        # Tuples are joined with "+", which copies the long one once; unpacking would copy it twice.
+        encoded = Encoded(begun.encoded.ids + tuple(ids), begun.encoded.starts + tuple(starts))
+        places_of_all = begun.places + tuple(places)
+        return _Text(text, encoded, places_of_all, begun.tokens_before + tuple(tokens_before)), fresh
 
     def _piece(self, text: str) -> tuple[Encoded, bool]:
         if (known := self._pieces.get(text)) is not None:
