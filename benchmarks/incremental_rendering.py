@@ -86,7 +86,7 @@ class Side:
         return packet, {**spent, "spans": spans, "rest": spent["all"] - spent["render"]}
 
 
-@dataclass
+@dataclass(eq=False)
 class Checkpoint:
     """Milliseconds by part, one entry a measured turn."""
 
@@ -100,19 +100,18 @@ class Checkpoint:
         return [anew[part] / known[part] for anew, known in zip(self.anew, self.known, strict=True)]
 
 
-def measure(folder: Path, run: Trajectory, samples: int) -> list[Checkpoint]:
-    """Replay `run` call by call; the last `samples` calls before each checkpoint are measured on both sides."""
+def measure(folder: Path, run: Trajectory, checkpoints: Sequence[int], samples: int) -> list[Checkpoint]:
+    """Replay `run` call by call; the last `samples` calls up to each checkpoint are measured on both sides."""
     incremental, full = Side(folder, incremental=True), Side(folder, incremental=False)
     context = RequestContext(tenant="bench", actor="bench", now="2026-10-02T09:00:00Z")
-    points = [Checkpoint(turns) for turns in CHECKPOINTS]
-    lengths = [len(run.history(call)) for call in range(run.calls)]
-    for call, length in enumerate(lengths):
+    turns = [len(run.history(call)) for call in range(run.calls)]
+    points: dict[int, Checkpoint] = {}
+    for checkpoint in checkpoints:
+        upto = [call for call, length in enumerate(turns) if length <= checkpoint][-samples:]
+        points |= dict.fromkeys(upto, Checkpoint(checkpoint))
+    for call in range(run.calls):
         request = run.request(call, context=context, window=200_000, max_output=256)
-        later = lengths[call + 1 : call + 1 + samples]
-        point = next(
-            (p for p in points if length <= p.turns and (len(later) < samples or later[-1] > p.turns)), None
-        )
-        if point is None:
+        if (point := points.get(call)) is None:
             incremental.assembled(request)
             continue
         sides = [(incremental, point.known), (full, point.anew)]
@@ -124,7 +123,7 @@ def measure(folder: Path, run: Trajectory, samples: int) -> list[Checkpoint]:
         if packets[0] != packets[1]:
             raise SystemExit(f"call {call}: the two sides give other packets, which is a defect")
         point.tokens = packets[0].manifest.prompt_tokens
-    return points
+    return list(dict.fromkeys(points.values()))
 
 
 def main() -> None:
@@ -140,7 +139,7 @@ def main() -> None:
         ("the file tour's tiny files", 0),
     ):
         print(f"\n{title}")
-        report(measure(folder, long_run(CHECKPOINTS[-1], observation), samples))
+        report(measure(folder, long_run(CHECKPOINTS[-1], observation), CHECKPOINTS, samples))
 
 
 def report(points: Sequence[Checkpoint]) -> None:

@@ -108,6 +108,7 @@ from serving.assembler.request import (
     RunLimits,
     TaskState,
 )
+from serving.assembler.reuse import Reuse, RewriteKind, Rewritten, WholeReason
 from serving.assembler.skills import DeferredTool, DeferredTools, Skill, SkillFile, SkillLibrary
 from serving.assembler.stages import stage_allows
 from serving.assembler.status_bar import (
@@ -225,6 +226,9 @@ __all__ = [
     "ReplayReason",
     "RequestContext",
     "Retrieval",
+    "Reuse",
+    "RewriteKind",
+    "Rewritten",
     "RunLimits",
     "Scope",
     "Section",
@@ -264,6 +268,7 @@ __all__ = [
     "UtilityWeights",
     "Verdict",
     "Violation",
+    "WholeReason",
     "ablations",
     "advise",
     "apply_masking",

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from serving.assembler.kinds import Region
 from serving.assembler.messages import Message, MessagePath, PacketSpan, Role, ToolSpec
+
+_TEXTS: Final[tuple[tuple[str], ...]] = (("content",), ("reasoning",), ("tool_call_id",), ("name",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,7 @@ class DraftMessage:
     @classmethod
     def whole(cls, message: Message, item_id: str, region: Region) -> DraftMessage:
         """A message that one item wrote alone."""
-        paths: list[MessagePath] = [
-            (name,) for name in ("content", "reasoning", "tool_call_id", "name") if getattr(message, name)
-        ]
+        paths: list[MessagePath] = [path for path in _TEXTS if getattr(message, path[0])]
         paths.extend(("tool_calls", index) for index in range(len(message.tool_calls)))
         return cls(message, tuple(LocalSpan(path, item_id) for path in paths), region)
 

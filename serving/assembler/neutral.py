@@ -130,7 +130,10 @@ class _Marks:
         self._at = re.compile(f"(?=({'|'.join(groups)}))") if by_first else None
 
     def may_occur_in(self, text: str) -> bool:
-        return any(first in text for first in self._firsts)
+        for first in self._firsts:  # noqa: SIM110 - asked of every string of every call: twice as fast as any()
+            if first in text:
+                return True
+        return False
 
     def neutralised(self, text: str) -> str:
         if self._at is None or not self.may_occur_in(text):
@@ -170,7 +173,7 @@ def inert_marks(draft: Draft, neutraliser: Neutraliser) -> dict[str, Counter[str
         own = message.message.role == "assistant"
         for span in message.spans:
             for text in _texts(message.message, span):
-                if found := neutraliser.inert(text, own_words=own):
+                if MARK in text and (found := neutraliser.inert(text, own_words=own)):
                     marks.setdefault(item_of(span.item_id), Counter()).update(found)
     return marks
 

@@ -25,6 +25,10 @@ PIECE_TOKENS_KEPT: Final = 2**20
 """Tokens of pieces: some hundred conversations of a few thousand tokens, which a server may answer in turns. About
 20 MB: ids and places as numbers of 4 bytes, and the text."""
 
+_FEW: Final = 4
+"""Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
+kept can have much more, and none is looked at."""
+
 Encoder: TypeAlias = Callable[[str], tuple[Encoded, Reuse]]
 """The same ids and places as `ChatTokenizer.encode`, and how much of them was there already."""
 
@@ -97,8 +101,7 @@ class IncrementalEncoder:
             index = bisect_right(known.places, alike) - 1
             if index >= 0 and known.places[index] > len(best.text):
                 best = _up_to(known, index)
-                if index >= len(known.places) - 2:
-                    # All of it but its end, as when a conversation goes on: no other can have much more.
+                if index >= len(known.places) - _FEW:
                     break
         return best
 

@@ -44,15 +44,17 @@ class ChatRenderer:
         add_generation_prompt: bool = True,
         template_override: str | None = None,
         incremental: bool = True,
+        tokenizer: ChatTokenizer | None = None,
     ) -> None:
         """Args: `template_kwargs` is what the request carries as `chat_template_kwargs`
         (`enable_thinking` …); `template_override` replaces the folder's template source; `incremental` takes
-        over what earlier renderings have done, which changes no result (`Rendered.reuse` says how much).
+        over what earlier renderings have done, which changes no result (`Rendered.reuse` says how much);
+        `tokenizer` is the folder's own, where it is loaded already.
 
         Raises: UsageError for a folder without tokenizer or template, a template that does not compile,
         or an unknown dialect.
         """
-        self.tokenizer = ChatTokenizer(folder)
+        self.tokenizer = ChatTokenizer(folder) if tokenizer is None else tokenizer
         chosen = dialect_named(dialect)
         given = chosen.keywords(template_kwargs or {})
         self._keywords: dict[str, JsonValue] = {

@@ -40,6 +40,9 @@ class RewriteWatch:
         for known in self._kept.values():
             if known.body.tools == body.tools and (count := _alike(known.body, body)) > alike:
                 old, alike = known, count
+                if alike == len(known.body.messages):
+                    # All of it is here: no earlier rendering has more to say of this conversation.
+                    break
         self._kept.put(text, new)
         prompt = self._generation_prompts[bool(body.tools)]
         if old is None or old.goes_on_in(new, prompt):

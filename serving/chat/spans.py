@@ -86,7 +86,7 @@ def locate(text: str, spans: Sequence[PacketSpan]) -> Located:
                 coarse = CoarseReason.LEAF_BLURRED
         for length, covering in index.split(run, run.leaf):
             if gap_start < position and covering and previous:
-                bridge = next((span for span in covering if span in previous), None)
+                bridge = next(filter(previous.__contains__, covering), None)
                 if bridge is not None:
                     _append(found, gap_start, position, spans[bridge].item_id)
             if covering:
