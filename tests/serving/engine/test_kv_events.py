@@ -94,6 +94,19 @@ def test_a_mirror_that_comes_late_catches_up_from_the_replay(endpoint: KVEventsE
             assert mirror.mirror.contents() == {1: 1, 3: 1}
 
 
+def test_batches_that_come_live_after_they_were_replayed_are_no_restart(endpoint: KVEventsEndpoint) -> None:
+    with Publisher(endpoint) as publisher, KVEventSubscription(endpoint) as subscription:
+        publish_until_seen(publisher, LiveMirror(subscription))
+        publisher.publish(stored(1))
+        publisher.publish(stored(2))
+        late = LiveMirror(subscription)
+        changes = follow(late, lambda _: late.mirror.blocks == 2)
+        publisher.publish(stored(3))
+        changes += follow(late, lambda _: late.mirror.blocks == 3)
+        assert notices(changes) == [Notice.CAUGHT_UP]
+        assert late.mirror.contents() == {1: 1, 2: 1, 3: 1}
+
+
 def test_a_gap_is_filled_from_the_replay(endpoint: KVEventsEndpoint) -> None:
     with Publisher(endpoint) as publisher, KVEventSubscription(endpoint) as subscription:
         mirror = LiveMirror(subscription)
