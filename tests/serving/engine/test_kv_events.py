@@ -77,6 +77,22 @@ def test_the_labs_sockets_follow_from_the_port_and_lie_in_a_folder_of_this_user(
         prepare(endpoint)
 
 
+def test_sockets_of_engines_that_ended_are_removed_and_those_in_use_stay(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    ended, running = lab_endpoint(8123, environ), lab_endpoint(8124, environ)
+    prepare(ended)
+    note = ended.socket_paths[0].with_name("note.events")
+    note.write_text("no socket")
+    for path in ended.socket_paths:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    with Publisher(running):
+        prepare(running)
+        assert not any(path.exists() for path in ended.socket_paths)
+        assert all(path.exists() for path in running.socket_paths)
+    assert note.exists()
+
+
 def test_a_socket_path_that_no_system_takes_is_refused_before_the_start() -> None:
     with pytest.raises(UsageError, match="100 bytes"):
         KVEventsEndpoint(live=f"ipc:///{'x' * 101}").check()
