@@ -35,7 +35,7 @@ from serving.client import (
     Surface,
 )
 from serving.errors import InequalityError, UsageError
-from serving.explain import FirstBreak, first_break
+from serving.explain import FirstBreak, Miss, Turn, explain_miss, turn_of
 from serving.models import ModelFolder
 from serving.prefix import Prediction, Predictor
 from serving.prefix.prediction import Relation
@@ -63,6 +63,8 @@ class MeasuredCall:
     exchange: Exchange
     first_break: FirstBreak | None
     """Where the prompt leaves the longest stored one; None where it extends it, or nothing was stored."""
+    miss: Miss | None = None
+    """The uncached tokens by named cause; None for a call that never reached the engine."""
 
     @property
     def cached_tokens(self) -> int | None:
@@ -112,7 +114,7 @@ class Caller:
         self._surface = surface
         self._strict = strict
         self._predictor = Predictor(block_size, num_blocks)
-        self._stored: list[Rendered] = []
+        self._stored: list[_Stored] = []
         self._spent: set[str] = set()
         """Salts of calls that failed: what the server kept of them is unknown."""
 
@@ -193,13 +195,17 @@ class Caller:
             self._abandon(started.salt)
         else:
             self._predictor.record(exchange.output_token_ids or ())
-            self._stored.append(started.rendered)
+        left = _Stored(started.packet, started.rendered, exchange.output_token_ids or ())
+        if exchange.error is None:
+            self._stored.append(left)
+        miss = self._explain(started.prediction, left)
         call = MeasuredCall(
             packet=started.packet,
             rendered=started.rendered,
             prediction=started.prediction,
             exchange=exchange,
-            first_break=self._break(started),
+            first_break=miss.broken,
+            miss=miss,
         )
         if self._strict and exchange.error is None:
             check_equal(call)
@@ -209,21 +215,30 @@ class Caller:
         self._predictor.abandon()
         self._spent.add(salt)
 
-    def _break(self, started: StartedCall) -> FirstBreak | None:
-        nearest = started.prediction.nearest
-        if nearest is None or not nearest.same_salt or nearest.relation is not Relation.DIVERGES:
-            return None
-        stored = self._stored[nearest.index]
-        if nearest.shared_tokens >= len(stored.token_ids):
-            return None  # the prompts agree; the model's own output was re-tokenised or cut
-        return first_break(
+    def _explain(self, prediction: Prediction, sent: _Stored) -> Miss:
+        nearest = prediction.nearest
+        if nearest is None or nearest.relation is not Relation.DIVERGES:
+            return explain_miss(prediction, None, None)
+        return explain_miss(prediction, self._turn(sent), self._turn(self._stored[nearest.index]))
+
+    def _turn(self, stored: _Stored) -> Turn:
+        return turn_of(
             self.renderer,
-            started.packet.messages,
-            started.packet.tools,
-            sent=started.rendered,
-            stored=stored,
-            position=nearest.shared_tokens,
+            [message.to_api() for message in stored.packet.messages],
+            [tool.to_api() for tool in stored.packet.tools],
+            rendered=stored.rendered,
+            output_ids=stored.output_ids,
+            template_kwargs=self._template_kwargs,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What a call left behind, as small as an explanation allows."""
+
+    packet: Packet
+    rendered: Rendered
+    output_ids: tuple[int, ...]
 
 
 class StartedCall:

@@ -17,10 +17,12 @@ from experiments.cli import (
     demo,
     doctor,
     incident,
+    lint,
     models,
     run,
     serve,
     template,
+    ttft,
     watch,
 )
 from experiments.cli.console import ERR
@@ -60,6 +62,8 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("chat")(chat.chat)
+app.command("lint")(lint.lint)
+app.command("ttft")(ttft.ttft)
 app.command("assemble")(assembly.assemble)
 app.command("diff")(assembly.diff)
 app.command("replay")(assembly.replay)

@@ -43,7 +43,7 @@ from experiments.framework.analysis import Analysis, Exclusion, Table
 from experiments.framework.arms import Arm, ArmDiff, FactorPrefix, factors_of
 from experiments.framework.executor import Limits
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
-from experiments.framework.figures import Bar, BarFigure, Stack, StackedFigure
+from experiments.framework.figures import Bar, BarFigure, ScatterFigure, Stack, StackedFigure
 from experiments.framework.report import publish
 from experiments.framework.runner import RunOptions, RunSummary, run_study
 from experiments.framework.statistics import PairedEffect, by_cluster, paired_effect
@@ -66,6 +66,7 @@ __all__ = [
     "RunOptions",
     "RunSummary",
     "SaltScope",
+    "ScatterFigure",
     "Served",
     "Size",
     "Stack",

@@ -225,7 +225,7 @@ def smallest_detectable(
     Source: Bloom (1995), "Minimum detectable effects: a simple way to report the statistical power of
     experimental designs".
     """
-    from scipy.special import stdtrit  # type: ignore[import-untyped]
+    from scipy.special import stdtrit
 
     values = np.asarray(differences, dtype=np.float64)
     if len(values) < 2:

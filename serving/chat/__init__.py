@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from serving.chat.dialect import DialectName
+from serving.chat.outline import Origin, Outline
 from serving.chat.probe import ReasoningField, TemplateFacts, probe_template
 from serving.chat.render import ChatRenderer
 from serving.chat.tokenizer import ChatTokenizer, ShownToken
@@ -11,6 +12,8 @@ __all__ = [
     "ChatRenderer",
     "ChatTokenizer",
     "DialectName",
+    "Origin",
+    "Outline",
     "ReasoningField",
     "ShownToken",
     "TemplateFacts",

@@ -134,11 +134,14 @@ def _vllm_tool(tool: JsonObject) -> JsonObject:
 
 
 def _vllm_message(message: JsonObject, traits: TemplateTraits) -> JsonObject:
-    role = message["role"]
-    parts = _parts(message.get("content"))
-    if role == "system":
-        parts = _without_billing_header(parts)
-    out: JsonObject = {"role": role, "content": _vllm_content(parts, role, traits.content_format)}
+    role, content = message["role"], message.get("content")
+    if not isinstance(content, str) or traits.content_format is not ContentFormat.STRING or role == "system":
+        parts = _parts(content)
+        if role == "system":
+            parts = _without_billing_header(parts)
+        content = _vllm_content(parts, role, traits.content_format)
+    # Nearly every message is one text for a template of texts: it is handed on as it is.
+    out: JsonObject = {"role": role, "content": content}
     if role == "assistant":
         calls = message.get("tool_calls")
         # An empty list is dropped, so that templates take their ordinary assistant branch.

@@ -7,6 +7,7 @@ nothing else.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
@@ -20,8 +21,9 @@ from serving.chat.tokenizer import ChatTokenizer, Encoded
 TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
 
-PIECE_TOKENS_KEPT: Final = 2**18
-"""Tokens of pieces: a few conversations of a hundred thousand tokens, about 20 MB."""
+PIECE_TOKENS_KEPT: Final = 2**20
+"""Tokens of pieces: some hundred conversations of a few thousand tokens, which a server may answer in turns. About
+20 MB: ids and places as numbers of 4 bytes, and the text."""
 
 _FEW: Final = 4
 """Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
@@ -48,6 +50,13 @@ def _whole(tokenizer: ChatTokenizer, reason: WholeReason) -> Encoder:
     return encode
 
 
+class _Piece(NamedTuple):
+    """Ids and places, packed as numbers of 4 bytes: what is kept would otherwise be mostly Python's numbers."""
+
+    ids: array[int]
+    starts: array[int]
+
+
 class _Text(NamedTuple):
     """A text, its tokens, the places where it may be cut, and how many tokens lie before each place."""
 
@@ -67,7 +76,7 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._pieces: Recent[str, Encoded] = Recent(PIECE_TOKENS_KEPT)
+        self._pieces: Recent[str, _Piece] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
         if (same := self._texts.get(text)) is not None:
@@ -96,8 +105,7 @@ class IncrementalEncoder:
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:
         """All of `text`, which begins with `begun`, and how many of its tokens had to be encoded."""
         places = self._cuts.places(text, len(begun.text))
-        ids: list[int] = []
-        starts: list[int] = []
+        ids, starts = array("I"), array("I")
         tokens_before: list[int] = []
         fresh = 0
         for number, (begin, end) in enumerate(pairwise((len(begun.text), *places, len(text)))):
@@ -105,20 +113,21 @@ class IncrementalEncoder:
                 tokens_before.append(len(begun.encoded.ids) + len(ids))
             if begin < end:
                 piece, is_fresh = self._piece(text[begin:end])
-                ids += piece.ids
-                starts += [begin + start for start in piece.starts]
+                ids.extend(piece.ids)
+                starts.extend([begin + start for start in piece.starts])
                 fresh += len(piece.ids) * is_fresh
         # Tuples are joined with "+", which copies the long one once; unpacking would copy it twice.
         encoded = Encoded(begun.encoded.ids + tuple(ids), begun.encoded.starts + tuple(starts))
         places_of_all = begun.places + tuple(places)
         return _Text(text, encoded, places_of_all, begun.tokens_before + tuple(tokens_before)), fresh
 
-    def _piece(self, text: str) -> tuple[Encoded, bool]:
+    def _piece(self, text: str) -> tuple[_Piece, bool]:
         if (known := self._pieces.get(text)) is not None:
             return known, False
         encoded = self._tokenizer.encode(text)
-        self._pieces.put(text, encoded, len(encoded.ids))
-        return encoded, True
+        piece = _Piece(array("I", encoded.ids), array("I", encoded.starts))
+        self._pieces.put(text, piece, len(piece.ids))
+        return piece, True
 
 
 def _up_to(known: _Text, index: int) -> _Text:

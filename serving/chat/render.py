@@ -18,6 +18,7 @@ from serving.chat.carrier import best_carrier
 from serving.chat.content_format import detect_content_format
 from serving.chat.dialect import Conversation, DialectName, JsonObject, TemplateTraits, dialect_named
 from serving.chat.incremental import encoder_of
+from serving.chat.outline import Outline, origins_in
 from serving.chat.reading import Body, ReadBody, Reader
 from serving.chat.rewritten import RewriteWatch
 from serving.chat.spans import Located, check_spans, locate, token_spans
@@ -119,6 +120,24 @@ class ChatRenderer:
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """Each token of the prompt with its text, added tokens marked."""
         return self.tokenizer.show(rendered.token_ids)
+
+    def outline(self, messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> Outline:
+        """The prompt's text with the origin of every character; same errors as `render_body`."""
+        compiled, read = self._read(Body(list(messages), list(tools)))
+        text = self._text(compiled, read)
+        traced = self._traced_text(compiled, read)
+        origins = origins_in(traced) if traced is not None and traced == text else ()
+        return Outline(text=text, origins=origins, prompt_start=self._prompt_start(compiled, read, text))
+
+    def _prompt_start(self, compiled: _Compiled, read: ReadBody, text: str) -> int:
+        usual = self._generation_prompt(compiled)
+        if usual and text.endswith(usual):
+            return len(text) - len(usual)
+        try:
+            history = compiled.template.render({**self._given(read.plain()), "add_generation_prompt": False})
+        except UsageError:
+            return len(text)  # a template that cannot print this history alone has no separate prompt
+        return len(history) if text.startswith(history) else len(text)
 
     def _render(self, body: Body, spans: Sequence[PacketSpan]) -> Rendered:
         compiled, read = self._read(body)

@@ -73,6 +73,10 @@ class ChatTokenizer:
         encoding = self._tokenizer.encode(text, add_special_tokens=False)
         return Encoded(tuple(encoding.ids), tuple(start for start, _ in encoding.offsets))
 
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids` together, added tokens as they are written; U+FFFD for half characters."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
+
     def show(self, token_ids: Sequence[int]) -> list[ShownToken]:
         """Each token with the text it stands for; added tokens are marked."""
         return [

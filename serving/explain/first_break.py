@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 
-from serving.assembler import FRAMING, Message, PacketSpan, Rendered, Renderer, ToolSpec
+from serving.assembler import FRAMING
+from serving.explain.place import Place, locate
+from serving.explain.turn import Turn, shared_characters
 
 _QUOTED_TOKENS = 12
+_LEAD_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,75 +19,81 @@ class FirstBreak:
 
     position: int
     """Index of the first differing token in both prompts."""
-    message_index: int | None
-    """None where the template wrote the token outside every message: framing or the tool list."""
-    role: str | None
-    item_id: str
-    """The assembler's item, or `framing`."""
+    character: int
+    """Index of the first differing character of both texts. It can lie behind that token's end: the same text,
+    cut into other tokens."""
+    sent: Place
+    """Where that character stands in the request."""
+    stored: Place
+    """Where it stands in the earlier request, or in the reply to it."""
+    lead: str
+    """The last characters before `position`, the same on both sides."""
     stored_ids: tuple[int, ...]
     sent_ids: tuple[int, ...]
     stored_text: str
     sent_text: str
 
+    @property
+    def message_index(self) -> int | None:
+        """None where the template wrote the character outside every message: framing or the tool list."""
+        return self.sent.message_index
+
+    @property
+    def role(self) -> str | None:
+        """Of that message."""
+        return self.sent.role
+
+    @property
+    def item_id(self) -> str:
+        """The assembler's item, or `framing`."""
+        return self.sent.item_id
+
     def words(self) -> str:
-        """`message 3 (user), item turn-002`."""
+        """`message 3 (user), item turn-002`: coarse enough to count equal places."""
         if self.message_index is not None:
             place = f"message {self.message_index} ({self.role})"
-        elif self.item_id.startswith("tool:"):
-            place = "the tool list"
         else:
-            place = "the template's framing"
+            place = replace(self.sent, tool=None, json_path=None, offset=None).words()
         return place if self.item_id == FRAMING else f"{place}, item {self.item_id}"
 
 
-def first_break(
-    renderer: Renderer,
-    messages: tuple[Message, ...],
-    tools: tuple[ToolSpec, ...],
-    *,
-    sent: Rendered,
-    stored: Rendered,
-    position: int,
-) -> FirstBreak:
+def first_break(sent: Turn, stored: Turn, position: int) -> FirstBreak:
     """Name what stands at token `position` of `sent`, the first that differs from `stored`.
 
-    `messages` and `tools` are those of `sent`. The message is found by rendering once more with one span a
-    message, never by searching text. A token that two messages share counts for the one of its first byte.
+    Both must have a token there. The place is found from the origin of every character, never by searching
+    text.
     """
-    by_message = renderer.render(messages, tools, message_spans(messages))
-    owner = _owner(by_message, position)
-    index = None if owner == FRAMING else int(owner.removeprefix(_MESSAGE))
-    item = _owner(sent, position)
+    start = _start(sent, position)
+    # A decoded half character is one replacement mark, so the count may be a few too high.
+    character = shared_characters(stored.text, sent.text, max(min(start, len(sent.text)) - 4, 0))
+    token = max(len(turn.decode(position, position + 1)) for turn in (stored, sent))
+    # The same text in other tokens: the place is where the tokens part, not where the texts do.
+    there = start if character >= start + token else character
     return FirstBreak(
         position=position,
-        message_index=index,
-        role=None if index is None else messages[index].role,
-        item_id=item,
-        stored_ids=stored.token_ids[position : position + _QUOTED_TOKENS],
-        sent_ids=sent.token_ids[position : position + _QUOTED_TOKENS],
-        stored_text=_text(stored, position),
-        sent_text=_text(sent, position),
+        character=character,
+        sent=_with_item(sent, locate(sent, there), there),
+        stored=locate(stored, there),
+        lead=sent.text[max(0, start - _LEAD_CHARACTERS) : start],
+        stored_ids=stored.ids[position : position + _QUOTED_TOKENS],
+        sent_ids=sent.ids[position : position + _QUOTED_TOKENS],
+        stored_text=stored.decode(position, position + _QUOTED_TOKENS),
+        sent_text=sent.decode(position, position + _QUOTED_TOKENS),
     )
 
 
-_MESSAGE = "message-"
+def _start(turn: Turn, position: int) -> int:
+    """The character at which a token of the prompt begins."""
+    rendered = turn.rendered
+    if rendered is None or rendered.token_ids != turn.prompt_ids or position >= len(rendered.token_offsets):
+        return len(turn.decode(0, position))
+    return rendered.token_offsets[position]
 
 
-def message_spans(messages: tuple[Message, ...]) -> tuple[PacketSpan, ...]:
-    """One span a message, over all its leaves."""
-    return tuple(
-        PacketSpan(path=("messages", index), item_id=f"{_MESSAGE}{index}") for index in range(len(messages))
-    )
-
-
-def _owner(rendered: Rendered, position: int) -> str:
-    for span in rendered.spans:
-        if span.start <= position < span.end:
-            return span.item_id
-    return FRAMING
-
-
-def _text(rendered: Rendered, position: int) -> str:
-    offsets = (*rendered.token_offsets, len(rendered.text))
-    last = min(position + _QUOTED_TOKENS, len(rendered.token_ids))
-    return rendered.text[offsets[position] : offsets[last]]
+def _with_item(turn: Turn, place: Place, character: int) -> Place:
+    rendered = turn.rendered
+    if rendered is None or not rendered.spans:
+        return place
+    token = bisect_right(rendered.token_offsets, character) - 1
+    owner = next((span.item_id for span in rendered.spans if span.start <= token < span.end), FRAMING)
+    return replace(place, item_id=owner)

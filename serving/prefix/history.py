@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
+_ID = 4
+"""Bytes of an id."""
 
 
 class Match(NamedTuple):
@@ -34,13 +36,16 @@ class _Visit(NamedTuple):
 
 
 class _Node:
-    """A run of ids that every request below it shares, and who came through last."""
+    """A run of ids that every request below it shares, and who came through last.
 
-    __slots__ = ("by_salt", "children", "ids", "latest")
+    The ids are kept as their bytes: whole runs are compared at once, without a number in between.
+    """
 
-    def __init__(self, ids: Ids) -> None:
-        self.ids = ids
-        self.children: dict[int, _Node] = {}
+    __slots__ = ("by_salt", "children", "latest", "run")
+
+    def __init__(self, run: bytes) -> None:
+        self.run = run
+        self.children: dict[bytes, _Node] = {}
         self.by_salt: dict[str | None, _Visit] = {}
         self.latest: _Visit | None = None
 
@@ -49,12 +54,12 @@ class _Node:
         self.latest = visit
 
     def split(self, at: int) -> _Node:
-        """Cut the run in two; give the upper node, which has this one as its child and the same visits."""
-        upper = _Node(self.ids[:at])
+        """Cut the run at a byte; give the upper node, which has this one as its child and the same visits."""
+        upper = _Node(self.run[:at])
         upper.by_salt = dict(self.by_salt)
         upper.latest = self.latest
-        self.ids = self.ids[at:]
-        upper.children[int(self.ids[0])] = self
+        self.run = self.run[at:]
+        upper.children[self.run[:_ID]] = self
         return upper
 
 
@@ -66,14 +71,14 @@ class StoredIds:
     """
 
     def __init__(self) -> None:
-        self._root = _Node(np.empty(0, dtype=np.int32))
+        self._root = _Node(b"")
 
     def held_ids(self) -> int:
         """Count the ids that the tree holds: each once, however many requests share it."""
         nodes, held = [self._root], 0
         while nodes:
             node = nodes.pop()
-            held += len(node.ids)
+            held += len(node.run) // _ID
             nodes.extend(node.children.values())
         return held
 
@@ -82,44 +87,54 @@ class StoredIds:
 
         With nothing in common the match is the latest request, 0 tokens shared; None before the first one.
         """
-        node, depth = self._root, 0
-        any_salt = _match(0, node.latest)
-        same_salt = _match(0, node.by_salt.get(salt))
-        same_salt_goes_on = same_salt is not None
-        while depth < len(ids):
-            child = node.children.get(int(ids[depth]))
+        data, node = ids.tobytes(), self._root
+        any_visit, any_at = node.latest, 0
+        same_visit, same_at = node.by_salt.get(salt), 0
+        same_salt_goes_on = same_visit is not None
+        at, end = 0, len(data)
+        while at < end:
+            child = node.children.get(data[at : at + _ID])
             if child is None:
                 break
-            shared = common_prefix(child.ids, ids[depth:])
-            depth += shared
-            any_salt = _match(depth, child.latest)
-            same_salt_goes_on = same_salt_goes_on and salt in child.by_salt
+            whole = data.startswith(child.run, at)
+            at += len(child.run) if whole else _shared_bytes(child.run, data, at)
+            any_visit, any_at = child.latest, at
             if same_salt_goes_on:
-                same_salt = _match(depth, child.by_salt[salt])
-            if shared < len(child.ids):
+                visit = child.by_salt.get(salt)
+                if visit is None:
+                    same_salt_goes_on = False
+                else:
+                    same_visit, same_at = visit, at
+            if not whole:
                 break
             node = child
-        return Best(same_salt, any_salt)
+        return Best(_match(same_at // _ID, same_visit), _match(any_at // _ID, any_visit))
 
     def add(self, ids: Ids, salt: str | None, request: int) -> None:
         """Record that `request` left `ids` behind under `salt`."""
         visit = _Visit(request, len(ids))
-        node, depth = self._root, 0
+        data, node = ids.tobytes(), self._root
         node.mark(salt, visit)
-        while depth < len(ids):
-            first = int(ids[depth])
+        at, end = 0, len(data)
+        while at < end:
+            first = data[at : at + _ID]
             child = node.children.get(first)
             if child is None:
-                # A copy: a view would keep the whole request alive for the sake of its tail.
-                child = _Node(ids[depth:].copy())
+                child = _Node(data[at:])
                 node.children[first] = child
-            shared = common_prefix(child.ids, ids[depth:])
-            if shared < len(child.ids):
-                child = child.split(shared)
+            elif not data.startswith(child.run, at):
+                child = child.split(_shared_bytes(child.run, data, at))
                 node.children[first] = child
             child.mark(salt, visit)
-            depth += shared
+            at += len(child.run)
             node = child
+
+
+def _shared_bytes(run: bytes, data: bytes, at: int) -> int:
+    """Count the leading bytes of whole ids that a run has in common with `data` from byte `at` on."""
+    return _ID * common_prefix(
+        np.frombuffer(run, dtype=np.int32), np.frombuffer(data, dtype=np.int32, offset=at)
+    )
 
 
 def common_prefix(left: Ids, right: Ids) -> int:

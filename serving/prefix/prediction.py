@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -118,7 +119,8 @@ def hit_tokens(shared: int, prompt_tokens: int, block_size: int) -> int:
 def id_array(token_ids: tuple[int, ...]) -> Ids:
     """Turn ids into an int32 array; raise `UsageError` for an id that no vocabulary can have."""
     try:
-        ids = np.array(token_ids, dtype=np.int32)
+        # Faster than np.array, which asks each id for its type.
+        ids = np.frombuffer(array("i", token_ids), dtype=np.int32)
     except OverflowError as error:
         raise UsageError(f"Token ids must be below 2**31: {error}. Pass the ids of the tokenizer.") from error
     if ids.size and int(ids.min()) < 0:

@@ -64,6 +64,10 @@ class Predictor:
         self._count = 0
         self._pending: _Pending | None = None
 
+    def held_ids(self) -> int:
+        """Count the ids kept to compare with, 4 bytes each: every distinct one once."""
+        return self._history.held_ids()
+
     @property
     def pool(self) -> BlockPool | None:
         """The finite pool as it stands after the last recorded request; None when it is endless."""
@@ -102,8 +106,13 @@ class Predictor:
         self._pending = _Pending(prompt, cache_salt, array, keys, hit_blocks)
         return prediction
 
-    def record(self, output_ids: Sequence[int] = (), *, overrun_tokens: int = 0) -> None:
+    def record(
+        self, output_ids: Sequence[int] = (), *, overrun_tokens: int = 0, reads_cache: bool = True
+    ) -> None:
         """Store what the predicted request left behind: P + O − 1 tokens (see `PrefixRequest`).
+
+        `reads_cache` False: the engine did not look into its cache (prompt log-probabilities), hit nothing and
+        stored every block anew.
 
         Raises `UsageError` if nothing was predicted, or if prompt and output cannot fit the pool.
         """
@@ -113,7 +122,7 @@ class Predictor:
         if self._pool is not None:
             keys = self._hasher.keys(ids, cache_salt=pending.cache_salt, known=pending.keys)
             blocks = _blocks(kept + overrun_tokens, self._hasher.block_size)
-            self._pool.run(keys, hits=pending.hit_blocks, blocks=blocks)
+            self._pool.run(keys, hits=pending.hit_blocks if reads_cache else 0, blocks=blocks)
         array = id_array(ids) if len(output_ids) > 1 else pending.array
         self._history.add(array, pending.cache_salt, self._count)
         self._count += 1

@@ -34,8 +34,8 @@ _IN_BARE: Final = r"""[^\s"'`\\<>]"""
 _BOUND: Final = re.compile(
     r"""(?i:[_-](?:old|new|prod|dev|test|staging|live|main|value|\d\d?))?\d{0,2}  # the rest of the name
         (?:\\?["'`])?\]?                                   # what closes the name: JSON, a subscript
-        (?:\s?:\s?[A-Za-z_][\w.\[\]|]{0,40}(?=\s=\s))?   # an annotation
-        (?:\s{0,4}(?:=>|[:=]{1,3}|(?P<tag>>))\s{0,4}|\s(?:is|was)\s|(?P<blank>[ ]))
+        (?:[ ]?:[ ]?[A-Za-z_][\w.\[\]|]{0,40}(?=[ ]=[ ]))?   # an annotation
+        (?:[ \t]{0,4}(?:=>|[:=]{1,3}|(?P<tag>>))[ \t]{0,4}|[ ](?:is|was)[ ]|(?P<blank>[ ]))
         (?:[bBrRuUfF]{0,2}\\?(?P<quote>["'`]))?
     """,
     re.VERBOSE | re.ASCII,
@@ -48,7 +48,11 @@ _VALUES: Final = {
 _RESTS: Final = {
     quote: re.compile(f"{inside}*+") for quote, inside in (*_IN_QUOTES.items(), (None, _IN_BARE))
 }
-_BARE_END: Final = re.compile(r"""[,;&)\]}]+(?=\s|$|["'`.\[]|[A-Za-z_][\w.-]{0,40}\s?=)|[.:]+$""", re.ASCII)
+_CLOSING: Final = r"[,;&)\]}]"
+_BARE_END: Final = re.compile(
+    rf"""(?<!{_CLOSING}){_CLOSING}++(?=\s|$|["'`.\[]|[A-Za-z_][\w.-]{{0,40}}[ ]?=)|(?<![.:])[.:]++$""",
+    re.ASCII,
+)
 """Where a value without quotes ends before a blank: in a call, a list, a query, a connection string."""
 
 _TEMPLATE: Final = re.compile(r"\{[\w.!: \[\]()-]*\}|\$[({]|^\$[A-Za-z_]\w*$|%\(|<\w+>|^<", re.ASCII)

@@ -9,12 +9,19 @@ from typing import Final
 from serving.redact.kinds import Finding, SecretKind
 from serving.redact.rule import Rule, Source
 
+KEY_LABEL: Final = "PRIVATE KEY"
+"""In every label of a block; a text without it has no finding that reaches over a line."""
 _DASHES: Final = "-----"
 _BEGIN: Final = "-----BEGIN "
 _LABEL: Final = re.compile(r"(?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
 _END: Final = re.compile(r"-----END (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_BODY: Final = re.compile(r"(?:[A-Za-z0-9+/=,:\s\\\"'>|-](?!-{4}))*+")
-"""What may stand in a block that has lost its end: its lines, its headers, what quotes or escapes them."""
+_GAP: Final = r"""(?:[\s"'>|,]|\\[nrt])*+"""
+"""What stands between two lines of a key: a break, an escaped one, quotes, the sign of a quoted mail."""
+_TORN: Final = re.compile(
+    rf"(?:{_GAP}[A-Z][A-Za-z-]{{1,30}}: [A-Za-z0-9 ,.-]{{1,80}}+)*+"
+    rf"(?:{_GAP}[A-Za-z0-9+/]{{16,}}+)*+(?:{_GAP}[A-Za-z0-9+/]{{1,15}}+={{1,2}}+|={{1,2}}+)?"
+)
+"""What is left of a block that has lost its end: headers, long lines, and a padded last one."""
 _LINE: Final = re.compile(r"[A-Za-z0-9+/]{32}")
 _KIND_OF: Final = {"OPENSSH": SecretKind.SSH_PRIVATE_KEY, "PGP": SecretKind.PGP_PRIVATE_KEY}
 
@@ -36,7 +43,7 @@ def _search(source: Source) -> Iterator[Finding]:
         dashes = len(text) if dashes == -1 else dashes
         end = _END.match(text, dashes)
         if end is None:
-            body = _BODY.match(text, label.end(), dashes)
+            body = _TORN.match(text, label.end(), dashes)
             stop = label.end() if body is None else body.end()
         else:
             stop = end.end()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
 from serving.redact.assignments import ASSIGNMENTS
-from serving.redact.blocks import BLOCKS
+from serving.redact.blocks import BLOCKS, KEY_LABEL
 from serving.redact.credentials import CREDENTIALS
 from serving.redact.kinds import Finding, Redaction, SecretKind
 from serving.redact.personal import PERSONAL_DATA
@@ -26,6 +27,8 @@ _TURNS: Final = 4
 Each finding may lay open one more before it, without end where somebody wrote it so; no rule but that of key
 blocks looks beyond its line, so that then nothing is left to lay open, and the work stays linear.
 """
+_PAGE: Final = 1 << 16
+"""Characters that are searched at once, and more up to the end of the line."""
 _MARK: Final = re.compile(rf"\[redacted:(?:{'|'.join(SecretKind)})\]")
 
 
@@ -35,16 +38,11 @@ def find(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[Finding, ..
     The marks of an earlier redaction are no part of any finding. Takes time linear in the text; never raises,
     for any `str`.
     """
-    findings: list[Finding] = []
-    holes = _joined_spans([match.span() for match in _MARK.finditer(text)])
-    # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
-    # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
-    turn = 0
-    while found := _search_around(text, holes, kinds, whole_lines=turn >= _TURNS):
-        findings = sorted([*findings, *found], key=_order)
-        holes = _joined_spans([*holes, *((start, end) for _, start, end in found)])
-        turn += 1
-    return tuple(findings)
+    return tuple(
+        Finding(kind, page + start, page + end)
+        for page, stop in _pages(text)
+        for kind, start, end in _find_on_page(text[page:stop], kinds)
+    )
 
 
 def kinds_in(text: str, *, kinds: frozenset[SecretKind] = _ALL) -> tuple[str, ...]:
@@ -80,6 +78,29 @@ class SecretRedactor:
         return redact(text, kinds=self.kinds)
 
 
+def _pages(text: str) -> Iterator[tuple[int, int]]:
+    """Stretches of whole lines that say all about themselves, so that one finding has only its own searched again."""
+    start, divisible = 0, KEY_LABEL not in text
+    while start < len(text):
+        cut = text.find("\n", start + _PAGE) if divisible else -1
+        end = len(text) if cut == -1 else cut + 1
+        yield start, end
+        start = end
+
+
+def _find_on_page(text: str, kinds: frozenset[SecretKind]) -> list[Finding]:
+    # What is found leaves a hole, and what stood glued to it may be found then. The last search sees what a
+    # search of the redacted text would see, and found nothing: so redacting twice is redacting once.
+    findings: list[Finding] = []
+    holes = _joined_spans([match.span() for match in _MARK.finditer(text)])
+    turn = 0
+    while found := _search_around(text, holes, kinds, whole_lines=turn >= _TURNS):
+        findings = sorted([*findings, *found], key=_order)
+        holes = _joined_spans([*holes, *((start, end) for _, start, end in found)])
+        turn += 1
+    return findings
+
+
 def _search_around(
     text: str, holes: list[tuple[int, int]], kinds: frozenset[SecretKind], *, whole_lines: bool
 ) -> list[Finding]:
@@ -106,14 +127,17 @@ def _search(text: str, kinds: frozenset[SecretKind], *, whole_lines: bool) -> li
     source = Source(text)
     found = [finding for rule in _RULES if rule.kinds & kinds for finding in rule.search(source)]
     found = [finding for finding in found if finding.kind in kinds]
-    if whole_lines:
-        found = [_whole_lines(text, finding) for finding in found]
-    return _joined(sorted(found, key=_order))
+    found = _joined(sorted(found, key=_order))
+    return _whole_lines(text, found) if whole_lines else found
 
 
-def _whole_lines(text: str, finding: Finding) -> Finding:
-    end = text.find("\n", finding.end)
-    return Finding(finding.kind, text.rfind("\n", 0, finding.start) + 1, len(text) if end == -1 else end)
+def _whole_lines(text: str, findings: list[Finding]) -> list[Finding]:
+    lines: list[Finding] = []
+    for kind, start, end in findings:
+        if not lines or end > lines[-1].end:
+            begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+            lines.append(Finding(kind, begin, len(text) if stop == -1 else stop))
+    return _joined(lines)
 
 
 def _order(finding: Finding) -> tuple[int, int]:

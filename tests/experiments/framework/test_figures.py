@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from experiments.framework.figures import COLOURS, Bar, BarFigure, Stack, StackedFigure, draw
+from experiments.framework.figures import (
+    COLOURS,
+    AnyFigure,
+    Bar,
+    BarFigure,
+    ScatterFigure,
+    Stack,
+    StackedFigure,
+    draw,
+)
 
 BARS = BarFigure(
     name="shares",
@@ -31,11 +40,18 @@ STACKS = StackedFigure(
         Stack(label="b", values=(1.0,) * 10),
     ),
 )
+POINTS = ScatterFigure(
+    name="predicted",
+    title="Predicted and measured",
+    axis="measured, seconds",
+    other_axis="predicted, seconds",
+    points=((0.5, 0.6), (12.0, 8.0)),
+)
 
 
-@pytest.mark.parametrize("figure", [BARS, STACKS], ids=["bars", "stacked"])
+@pytest.mark.parametrize("figure", [BARS, STACKS, POINTS], ids=["bars", "stacked", "points"])
 def test_a_figure_is_written_as_png_svg_and_data_and_twice_the_same(
-    tmp_path: Path, figure: BarFigure | StackedFigure
+    tmp_path: Path, figure: AnyFigure
 ) -> None:
     first, second = draw(figure, tmp_path / "a"), draw(figure, tmp_path / "b")
     assert sorted(file.suffix for file in first.files) == [".csv", ".json", ".png", ".svg"]

@@ -170,7 +170,7 @@ def test_a_log_that_was_edited_after_the_compaction_is_refused() -> None:
 @given(
     st.sampled_from(STRATEGIES),
     st.sampled_from(list(Reach)),
-    st.lists(st.integers(0, 9), min_size=1, max_size=5),
+    st.lists(st.integers(0, 9), min_size=1, max_size=4),
     st.integers(400, 1_600),
 )
 @INVARIANT

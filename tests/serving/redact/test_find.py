@@ -160,5 +160,6 @@ def test_a_mark_is_never_part_of_a_finding() -> None:
 
 def test_a_line_that_keeps_giving_is_taken_whole() -> None:
     text = "first\n" + "ToKen=" * 400 + "\nlast"
-    assert redact(text).text == "first\n[redacted:credential]\nlast" or "ToKen=" * 20 not in redact(text).text
-    assert redact(redact(text).text) == Redaction(redact(text).text)
+    lines = redact(text).text.splitlines()
+    assert (lines[0], lines[2]) == ("first", "last")
+    assert set(lines[1].split("[redacted:credential]")) == {""}

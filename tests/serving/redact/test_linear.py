@@ -72,6 +72,23 @@ def test_secrets_glued_to_each_other_cost_no_more_than_they_are_long(kind: Secre
     assert grows(shape, len(shape)) < 8
 
 
+VALUE = "aB3dE5gH7jK9" * 11
+BEFORE_A_RUN = (
+    f"token={VALUE}",
+    f"password='{VALUE}",
+    "ana@acme.io",
+    f"postgres://a:{VALUE}",
+    f"-----BEGIN PRIVATE KEY-----\n{VALUE}",
+)
+
+
+@pytest.mark.parametrize("sign", sorted(set("".join(PREFIXES))))
+def test_an_endless_run_of_a_sign_behind_a_secret_costs_no_more_than_it_is_long(sign: str) -> None:
+    for start in BEFORE_A_RUN:
+        short, long = start + sign * 20_000 + "x", start + sign * 80_000 + "x"
+        assert any(seconds(long) / max(seconds(short), 1e-4) < 8 for _ in range(4)), start
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("shape", [*PREFIXES, *STEMS])
 def test_megabytes_of_a_beginning_are_still_linear(shape: str) -> None:

@@ -1,0 +1,119 @@
+"""The history itself: cut, replaced by a summary, edited, or another conversation."""
+
+from __future__ import annotations
+
+import re
+
+from serving.explain.causes import MissCause
+from serving.explain.detectors.finding import Finding
+from serving.explain.difference import Change, Difference, Edit
+from serving.explain.turn import shared_characters
+
+_SUMMARY = re.compile(
+    r"summar|recap|compact|status|progress|memory|to-?do|\bplan\b|so far|earlier conversation", re.IGNORECASE
+)
+_HEADING = 120
+"""How far into a message its heading may reach."""
+_SAME_SHARE = 0.8
+_HEAD_CHANGE = "Put what differs between requests behind what is the same in all of them."
+
+
+def changed_history(difference: Difference) -> Finding | None:
+    """Messages were dropped, replaced, changed or inserted; or nothing behind the first difference is common."""
+    edit = difference.edit
+    if edit is None:
+        return None
+    finding = _dropped(edit) or _summarised(difference, edit) or _edited(difference, edit)
+    if finding is not None:
+        return finding
+    place = difference.broken.sent.words()
+    return Finding(
+        MissCause.BRANCHED,
+        f"Other content from {place} on, and nothing behind it is common to both requests.",
+    )
+
+
+def _dropped(edit: Edit) -> Finding | None:
+    if not edit.resumes or edit.sent_from != edit.sent_to:
+        return None
+    return Finding(
+        MissCause.TRIMMED_HISTORY,
+        f"{_messages(edit.stored_from, edit.stored_to)} of the earlier request {_are(edit)} gone, and the rest "
+        "moved up.",
+    )
+
+
+def _summarised(difference: Difference, edit: Edit) -> Finding | None:
+    gone, come = edit.stored_to - edit.stored_from, edit.sent_to - edit.sent_from
+    if edit.resumes and 1 <= come < gone:
+        new = f"message {edit.sent_from}" if come == 1 else f"{come} messages"
+        return Finding(
+            MissCause.REWRITTEN_SUMMARY,
+            f"{_messages(edit.stored_from, edit.stored_to)} of the earlier request became {new}.",
+        )
+    change = difference.change
+    if change is None or not (edit.resumes or _is_system(difference, change)):
+        return None
+    shared = shared_characters(change.stored, change.sent)
+    heading = change.sent[: max(shared, 1)][-_HEADING:]
+    if not _SUMMARY.search(heading) or not change.stored or not change.sent:
+        return None
+    return Finding(
+        MissCause.REWRITTEN_SUMMARY,
+        f"Message {change.message_index} begins as before ({heading.splitlines()[-1][:_HEADING]!r}) and was "
+        "written anew in place.",
+    )
+
+
+def _edited(difference: Difference, edit: Edit) -> Finding | None:
+    gone, come = edit.stored_to - edit.stored_from, edit.sent_to - edit.sent_from
+    if edit.resumes and come > gone:
+        return Finding(
+            MissCause.EDITED_MIDDLE,
+            f"{come - gone} message{'s' if come - gone > 1 else ''} inserted before messages that were sent "
+            f"already, from message {edit.sent_from} on.",
+        )
+    change = difference.change
+    if change is not None and (edit.resumes or _is_same(difference, change)):
+        head = _is_system(difference, change) and not edit.resumes
+        return Finding(MissCause.EDITED_MIDDLE, _how(change), change=_HEAD_CHANGE if head else "")
+    if edit.resumes:
+        return Finding(
+            MissCause.EDITED_MIDDLE,
+            f"{_messages(edit.sent_from, edit.sent_to)} changed, and messages that were sent already follow.",
+        )
+    return None
+
+
+def _is_system(difference: Difference, change: Change) -> bool:
+    return difference.sent.messages[change.message_index].get("role") in ("system", "developer")
+
+
+def _is_same(difference: Difference, change: Change) -> bool:
+    """Whether both are one message with another text: the result of one call, or mostly the same words.
+
+    Questions to one form ("Summarise this: …") share a beginning and are different questions.
+    """
+    if difference.sent.messages[change.message_index].get("role") == "tool":
+        return True  # `change` compares messages that answer the same call
+    shorter = min(len(change.stored), len(change.sent))
+    begin = shared_characters(change.stored, change.sent)
+    end = shared_characters(change.stored[::-1], change.sent[::-1])
+    most = shorter > 0 and min(begin + end, shorter) >= _SAME_SHARE * shorter
+    return most and difference.one_conversation
+
+
+def _how(change: Change) -> str:
+    begin = shared_characters(change.stored, change.sent)
+    return (
+        f"The {change.field} of message {change.message_index} changed from character {begin} on: it had "
+        f"{len(change.stored):,} characters and has {len(change.sent):,}."
+    )
+
+
+def _messages(start: int, end: int) -> str:
+    return f"Message {start}" if end - start == 1 else f"Messages {start} to {end - 1}"
+
+
+def _are(edit: Edit) -> str:
+    return "is" if edit.stored_to - edit.stored_from == 1 else "are"

@@ -1,0 +1,143 @@
+"""One request as the cache met it: what the client sent, what the server read, what it generated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pydantic import JsonValue
+
+from serving.assembler import Rendered
+from serving.chat import ChatRenderer, Outline
+from serving.prefix.prediction import stored_tokens
+
+JsonObject = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A request with its tokens; build it with `turn_of`."""
+
+    renderer: ChatRenderer = field(repr=False, compare=False)
+    messages: tuple[JsonObject, ...]
+    """In the API's own form, as the client sent them."""
+    tools: tuple[JsonObject, ...]
+    prompt_ids: tuple[int, ...]
+    prompt_text: str
+    output_ids: tuple[int, ...] = ()
+    reply: JsonObject | None = None
+    """The message that came back, in the API's own form; None: not known."""
+    template_kwargs: Mapping[str, JsonValue] = field(default_factory=dict)
+    rendered: Rendered | None = None
+    """With item spans where the request was assembled here."""
+
+    @cached_property
+    def text(self) -> str:
+        """Prompt and reply, as the model read and wrote them."""
+        return self.prompt_text + self.renderer.tokenizer.decode(self.output_ids)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the server read other ids than this lab renders."""
+        return self.rendered is not None and self.rendered.token_ids != self.prompt_ids
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """Prompt and output ids whose KV the engine kept."""
+        every = self.prompt_ids + self.output_ids
+        return every[: stored_tokens(len(self.prompt_ids), len(self.output_ids))]
+
+    @cached_property
+    def outline(self) -> Outline:
+        """Where every character of the prompt comes from."""
+        return self.renderer.outline(self.messages, self.tools)
+
+    @cached_property
+    def history(self) -> tuple[JsonObject, ...]:
+        """The messages, and the reply where it is known: what a next request would begin with."""
+        return self.messages if self.reply is None else (*self.messages, self.reply)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """One text a message of `history`, equal for messages that render alike (see `message_key`)."""
+        return tuple(message_key(message) for message in self.history)
+
+    def decode(self, start: int, end: int) -> str:
+        """The text of tokens [start, end) of `ids`."""
+        return self.renderer.tokenizer.decode(self.ids[start:end])
+
+
+def turn_of(
+    renderer: ChatRenderer,
+    messages: Sequence[JsonObject],
+    tools: Sequence[JsonObject] = (),
+    *,
+    rendered: Rendered | None = None,
+    prompt_ids: tuple[int, ...] | None = None,
+    output_ids: Sequence[int] = (),
+    reply: JsonObject | None = None,
+    template_kwargs: Mapping[str, JsonValue] | None = None,
+) -> Turn:
+    """Render a request unless it was; `prompt_ids` are the server's own, where they are known.
+
+    Raises: UsageError where the template refuses the messages.
+    """
+    made = renderer.render_body(messages, tools) if rendered is None else rendered
+    foreign = prompt_ids is not None and prompt_ids != made.token_ids
+    return Turn(
+        renderer=renderer,
+        messages=tuple(messages),
+        tools=tuple(tools),
+        prompt_ids=prompt_ids if foreign and prompt_ids is not None else made.token_ids,
+        prompt_text=renderer.tokenizer.decode(prompt_ids) if foreign and prompt_ids else made.text,
+        output_ids=tuple(output_ids),
+        reply=reply,
+        template_kwargs=dict(template_kwargs or {}),
+        rendered=made,
+    )
+
+
+def message_key(message: Mapping[str, JsonValue]) -> str:
+    """The parts of a message that a template can print, as one text.
+
+    What clients add or leave out without effect (null fields, `refusal`, an empty list of calls) is left out,
+    and `content: null` is the empty text that servers make of it.
+    """
+    printed = {
+        "role": message.get("role"),
+        "content": message.get("content") or "",
+        "reasoning": reasoning_of(message) or "",
+        "calls": message.get("tool_calls") or [],
+        "answers": message.get("tool_call_id") or "",
+        "name": message.get("name") or "",
+    }
+    return json.dumps(printed, ensure_ascii=False)
+
+
+def reasoning_of(message: Mapping[str, JsonValue]) -> str | None:
+    """The reasoning of a message under either of its names; None: it has none."""
+    for name in ("reasoning", "reasoning_content"):
+        value = message.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def shared_characters(left: str, right: str, start: int = 0) -> int:
+    """Count the leading characters in common, of which `start` are known to be."""
+    low, high = start, min(len(left), len(right))
+    step = 256
+    # Differences lie near the start far more often than not, so gallop before bisecting.
+    while low + step <= high and left[low : low + step] == right[low : low + step]:
+        low += step
+        step *= 2
+    high = min(high, low + step)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
