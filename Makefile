@@ -27,10 +27,10 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
 	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600
 
-bench: setup $(BENCH)/.ready  ## The client's clock, redaction, rendering over 200 turns, packing beside other libraries
+bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redaction, packing beside other libraries
 	$(BIN)/python -m benchmarks.client_calibration
-	$(BIN)/python -m benchmarks.redaction
 	$(BIN)/python -m benchmarks.incremental_rendering
+	$(BIN)/python -m benchmarks.redaction
 	$(BENCH)/bin/python -m benchmarks.packing
 
 # The libraries that we compare with, and of our own needs pydantic alone: both sides of a comparison run in one

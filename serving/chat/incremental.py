@@ -50,8 +50,8 @@ def _whole(tokenizer: ChatTokenizer, reason: WholeReason) -> Encoder:
     return encode
 
 
-class _Tokens(NamedTuple):
-    """Ids and places, packed as numbers of 4 bytes: kept texts would otherwise be mostly Python's numbers."""
+class _Piece(NamedTuple):
+    """Ids and places, packed as numbers of 4 bytes: what is kept would otherwise be mostly Python's numbers."""
 
     ids: array[int]
     starts: array[int]
@@ -61,12 +61,9 @@ class _Text(NamedTuple):
     """A text, its tokens, the places where it may be cut, and how many tokens lie before each place."""
 
     text: str
-    tokens: _Tokens
+    encoded: Encoded
     places: tuple[int, ...]
     tokens_before: tuple[int, ...]
-
-    def encoded(self) -> Encoded:
-        return Encoded(tuple(self.tokens.ids), tuple(self.tokens.starts))
 
 
 class IncrementalEncoder:
@@ -79,22 +76,22 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._pieces: Recent[str, _Tokens] = Recent(PIECE_TOKENS_KEPT)
+        self._pieces: Recent[str, _Piece] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
         if (same := self._texts.get(text)) is not None:
-            return same.encoded(), Reuse(len(same.tokens.ids), 0)
+            return same.encoded, Reuse(len(same.encoded.ids), 0)
         whole, fresh = self._finished(self._beginning(text), text)
         self._texts.put(text, whole)
-        total = len(whole.tokens.ids)
+        total = len(whole.encoded.ids)
         reason = None
         if fresh == total:
             reason = WholeReason.NOTHING_KEPT if whole.places else WholeReason.NO_CUT
-        return whole.encoded(), Reuse(total - fresh, fresh, reason)
+        return whole.encoded, Reuse(total - fresh, fresh, reason)
 
     def _beginning(self, text: str) -> _Text:
         """The longest beginning of `text` up to a cut that an earlier text had too; empty if there is none."""
-        best = _Text("", _Tokens(array("I"), array("I")), (), ())
+        best = _Text("", Encoded((), ()), (), ())
         for known in self._texts.values():
             # Whether a place is a cut depends on the characters behind it, so these must be alike as well.
             alike = common_prefix(known.text, text) - self._cuts.reach
@@ -108,24 +105,27 @@ class IncrementalEncoder:
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:
         """All of `text`, which begins with `begun`, and how many of its tokens had to be encoded."""
         places = self._cuts.places(text, len(begun.text))
-        ids, starts = begun.tokens.ids[:], begun.tokens.starts[:]
-        tokens_before = [*begun.tokens_before]
+        ids, starts = array("I"), array("I")
+        tokens_before: list[int] = []
         fresh = 0
         for number, (begin, end) in enumerate(pairwise((len(begun.text), *places, len(text)))):
             if number > 0:
-                tokens_before.append(len(ids))
+                tokens_before.append(len(begun.encoded.ids) + len(ids))
             if begin < end:
                 piece, is_fresh = self._piece(text[begin:end])
                 ids.extend(piece.ids)
                 starts.extend([begin + start for start in piece.starts])
                 fresh += len(piece.ids) * is_fresh
-        return _Text(text, _Tokens(ids, starts), (*begun.places, *places), tuple(tokens_before)), fresh
+        # Tuples are joined with "+", which copies the long one once; unpacking would copy it twice.
+        encoded = Encoded(begun.encoded.ids + tuple(ids), begun.encoded.starts + tuple(starts))
+        places_of_all = begun.places + tuple(places)
+        return _Text(text, encoded, places_of_all, begun.tokens_before + tuple(tokens_before)), fresh
 
-    def _piece(self, text: str) -> tuple[_Tokens, bool]:
+    def _piece(self, text: str) -> tuple[_Piece, bool]:
         if (known := self._pieces.get(text)) is not None:
             return known, False
         encoded = self._tokenizer.encode(text)
-        piece = _Tokens(array("I", encoded.ids), array("I", encoded.starts))
+        piece = _Piece(array("I", encoded.ids), array("I", encoded.starts))
         self._pieces.put(text, piece, len(piece.ids))
         return piece, True
 
@@ -133,10 +133,10 @@ class IncrementalEncoder:
 def _up_to(known: _Text, index: int) -> _Text:
     """`known` before its cut number `index`."""
     place, tokens = known.places[index], known.tokens_before[index]
-    ids, starts = known.tokens
+    ids, starts = known.encoded
     return _Text(
         known.text[:place],
-        _Tokens(ids[:tokens], starts[:tokens]),
+        Encoded(ids[:tokens], starts[:tokens]),
         known.places[:index],
         known.tokens_before[:index],
     )
