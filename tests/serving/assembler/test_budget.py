@@ -158,6 +158,12 @@ def test_where_the_packer_never_fits_the_least_useful_go_first_and_no_more_than_
     assert tied.chosen == {"e2", "e3"}
 
 
+def test_one_token_too_many_is_too_many() -> None:
+    packer = Scripted({"e0", "e1"})
+    fitted = fit([REQUIRED], optional(2, 30), {"e0": 0.5, "e1": 0.4}, 71, packer, plain())
+    assert (fitted.chosen, fitted.overflow) == ({"e0"}, 0)
+
+
 def test_a_size_that_was_rendered_overrules_the_estimate_and_corrects_the_others() -> None:
     """Two items said to cost 40 and costing 10: the one not yet rendered is expected to cost 10 as well."""
     items = [*optional(2, 40), *optional(3, None)[2:]]
