@@ -62,7 +62,7 @@ def test_a_served_model_is_told_in_one_json_line(
     class Engine(nullcontext[None]):
         base_url, pid, log_path, check = "http://h:1", 7, "/log", staticmethod(gone)
 
-    plan = SimpleNamespace(folder=SimpleNamespace(name="m"))
+    plan = SimpleNamespace(folder=SimpleNamespace(name="m"), config=SimpleNamespace(kv_events=None))
     monkeypatch.setattr("serving.launch.plan_launch", lambda *_, **__: plan)
     monkeypatch.setattr("serving.launch.launch", lambda *_, **__: Engine())
     monkeypatch.setattr("experiments.cli.serve.describe_plan", lambda *_: None)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,3 +174,19 @@ def test_a_size_that_was_rendered_overrules_the_estimate_and_corrects_the_others
     assert fitted.expected["e1"] == round(40 * (10 + 10) / (40 + 10))
     short = fit([REQUIRED], optional(1, None), {"e0": 0.5}, 8, Scripted(set()), plain())
     assert short.expected["e0"] == round(len(optional(1, None)[0].content_json.encode()) / 4)
+
+
+@pytest.mark.parametrize("size", [1, 10])
+def test_what_one_unsized_item_really_cost_is_expected_of_the_next(size: int) -> None:
+    fitted = fit([], optional(2, None), {"e0": 0.9, "e1": 0.8}, 60, Scripted({"e0"}, {"e0"}), plain_of(size))
+    assert fitted.expected == {"e0": size, "e1": size}
+
+
+def plain_of(size: int) -> Callable[[frozenset[str]], Rendered]:
+    """Nothing but the chosen items."""
+
+    def render(chosen: frozenset[str]) -> Rendered:
+        spans = [TokenSpan(n * size, (n + 1) * size, name) for n, name in enumerate(sorted(chosen))]
+        return Rendered(tuple(range(len(chosen) * size)), "", tuple(spans))
+
+    return render
