@@ -49,9 +49,15 @@ class FirstBreak:
         return self.sent.item_id
 
     def words(self) -> str:
-        """`message 3 (user), item turn-002`: coarse enough to count equal places."""
-        if self.message_index is not None:
-            place = f"message {self.message_index} ({self.role})"
+        """`message 3 (user), item turn-002`: coarse enough to count equal places.
+
+        Where the template goes on in the request while the earlier one still had a message's own text, that
+        message ended sooner: it is the one that broke.
+        """
+        ended_sooner = not self.sent.path and self.stored.path and self.stored.message_index is not None
+        broken = self.stored if ended_sooner else self.sent
+        if broken.message_index is not None:
+            place = f"message {broken.message_index} ({broken.role})"
         else:
             place = replace(self.sent, tool=None, json_path=None, offset=None).words()
         return place if self.item_id == FRAMING else f"{place}, item {self.item_id}"

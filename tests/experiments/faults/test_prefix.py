@@ -25,13 +25,12 @@ BREAKS: dict[str, tuple[str | None, ...]] = {
     "clock-in-system-head": (SYSTEM,) * 6,
     "clock-in-system-tail": (SYSTEM,) * 6,
     # At the fourth there is a new question, and the old one is sent without its clock.
-    "clock-in-last-user-message": (
-        *(USER, USER, USER),
-        "message 2 (assistant)",
-        *("message 10 (user)", "message 10 (user)"),
+    "clock-in-last-user-message": (USER, USER, USER, USER, "message 10 (user)", "message 10 (user)"),
+    # The message before goes without its clock, so it ends where the calls part.
+    "clock-in-last-message": (
+        *(USER, "message 3 (tool)", "message 6 (tool)", "message 8 (tool)"),
+        *("message 10 (user)", "message 12 (tool)"),
     ),
-    # The message before goes without its clock: where that stood, the next message begins.
-    "clock-in-last-message": tuple(f"message {number} (assistant)" for number in (2, 4, 7, 9, 11, 13)),
     "clock-result-refreshed": ("message 3 (tool)",) * 6,
     "clock-by-tool": (ON,) * 6,
     # Calls are nine hours apart: midnight comes before the third and the sixth.
