@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from serving.errors import UsageError
 
 _LONGEST_SOCKET_PATH = 100  # Linux takes 107 bytes, macOS 103, and a terminating zero
+
+_SUFFIXES = (".events", ".replay")
 
 
 class KVEventsEndpoint(BaseModel):
@@ -76,7 +79,7 @@ def lab_endpoint(port: int, environ: Mapping[str, str] | None = None) -> KVEvent
     """
     folder = events_folder(environ)
     return KVEventsEndpoint(
-        live=f"ipc://{folder / f'{port}.events'}", replay=f"ipc://{folder / f'{port}.replay'}"
+        live=f"ipc://{folder / f'{port}{_SUFFIXES[0]}'}", replay=f"ipc://{folder / f'{port}{_SUFFIXES[1]}'}"
     )
 
 
@@ -90,7 +93,8 @@ def events_folder(environ: Mapping[str, str] | None = None) -> Path:
 def prepare(endpoint: KVEventsEndpoint) -> None:
     """Make the folder that holds the sockets, for this user only; whoever may read them reads every prompt.
 
-    Raises `UsageError` where the folder is there and another user's, or open to others.
+    Sockets of engines that ended are removed: a process that is killed leaves its own behind. Raises
+    `UsageError` where the folder is there and another user's, or open to others.
     """
     for folder in dict.fromkeys(path.parent for path in endpoint.socket_paths):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -100,3 +104,17 @@ def prepare(endpoint: KVEventsEndpoint) -> None:
                 f"The sockets of KV events need a folder of your own that nobody else can open, and {folder} "
                 "is none: remove it, or set XDG_RUNTIME_DIR to another place."
             )
+        for path in folder.iterdir():
+            if path.suffix in _SUFFIXES and path.is_socket() and not listens(path):
+                path.unlink(missing_ok=True)
+
+
+def listens(path: Path) -> bool:
+    """Whether anybody holds the other end of a socket; False where there is none."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(2.0)
+        try:
+            line.connect(str(path))
+        except OSError:
+            return False
+        return True

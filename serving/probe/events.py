@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from serving.engine.config import LOOPBACK_HOSTS
-from serving.engine.kv_events import KVEventsEndpoint, lab_endpoint
+from serving.engine.kv_events import KVEventsEndpoint, lab_endpoint, listens
 from serving.errors import LabError
 from serving.probe.server_info import ServerInfo, read_server_info
 from serving.text import server_root
@@ -27,7 +25,7 @@ def find_kv_events(url: str, api_key: str | None = None) -> KVEventsEndpoint:
     root = server_root(url)
     info = read_server_info(root, api_key)
     endpoint = _told(info, root) if info is not None else _guessed(root)
-    missing = [path for path in endpoint.socket_paths if not _listens(path)]
+    missing = [path for path in endpoint.socket_paths if not listens(path)]
     if missing:
         raise LabError(
             f"The server at {root} tells its KV events at {missing[0]}, and nobody listens there on this machine: "
@@ -55,20 +53,9 @@ def _guessed(root: str) -> KVEventsEndpoint:
     parts = urlsplit(root)
     endpoint = lab_endpoint(parts.port or 80)
     here = parts.hostname in LOOPBACK_HOSTS
-    if not here or not all(map(_listens, endpoint.socket_paths)):
+    if not here or not all(map(listens, endpoint.socket_paths)):
         raise LabError(
             f"{root} does not tell whether KV events are on (it has no /server_info), and no server of the lab "
             f"on this machine tells them for that port: {_HOW}."
         )
     return endpoint
-
-
-def _listens(path: Path) -> bool:
-    """Whether anybody holds the socket: a killed engine leaves its file behind."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(2.0)
-        try:
-            line.connect(str(path))
-        except OSError:
-            return False
-        return True

@@ -29,6 +29,9 @@ _CURSORS: Final = ("page", "next", "continuation", "sync", "cancel", "cancellati
 
 _JUDGED: Final = 128
 """Characters of a value that are read before it is judged: names may follow names without end."""
+_FEWEST_SIGNS: Final = 12
+"""Different characters that so many must have: even hex has sixteen, and `token=token=…` six."""
+_LONGEST_NAME: Final = 24
 _IN_QUOTES: Final = {quote: rf"""(?:[^\s\\{quote}]|\\[^nrt\s"'`])""" for quote in "\"'`"}
 _IN_BARE: Final = r"""[^\s"'`\\<>]"""
 _BOUND: Final = re.compile(
@@ -74,9 +77,17 @@ def _search(source: Source) -> Iterator[Finding]:
         bound = None if kind is None else _BOUND.match(text, name.end())
         if kind is None or bound is None or not _binds(bound, text, name.start() - len(before), before):
             continue
-        end = _end_of_secret(kind, text, bound.end(), bound["quote"])
+        judged = _VALUES[bound["quote"]].match(text, bound.end())
+        if judged is None:
+            continue
+        if len(judged[0]) == _JUDGED and len(set(judged[0])) < _FEWEST_SIGNS:
+            done = (
+                judged.end() - _LONGEST_NAME
+            )  # nothing in it is drawn; a name at its end may bind what follows
+            continue
+        end = _end_of_secret(kind, text, judged, bound["quote"])
         if end is not None:
-            yield Finding(kind, bound.end(), end)
+            yield Finding(kind, judged.start(), end)
             done = end
 
 
@@ -95,11 +106,9 @@ def _binds(bound: re.Match[str], text: str, start: int, before: str) -> bool:
     return not bound["tag"] or text[max(0, start - 1) : start] == "<"
 
 
-def _end_of_secret(kind: SecretKind, text: str, start: int, quote: str | None) -> int | None:
-    """Where the value at `start` ends; None where it is no secret."""
-    judged = _VALUES[quote].match(text, start)
-    if judged is None:
-        return None
+def _end_of_secret(kind: SecretKind, text: str, judged: re.Match[str], quote: str | None) -> int | None:
+    """Where a value ends of which `judged` is the beginning; None where it is no secret."""
+    start = judged.start()
     end = judged.end() if quote else _bare_end(text, start, judged.end())
     if not _looks_secret(kind, text[start:end], quoted=bool(quote)):
         return None

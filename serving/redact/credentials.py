@@ -40,7 +40,7 @@ def _is_user_and_password(value: str) -> bool:
 
 
 def _is_aws_secret(value: str) -> bool:
-    return is_random(value) and len(classes_of(value)) >= 3
+    return is_random(value) and {"lower", "upper"} <= classes_of(value)
 
 
 def _is_account_key(value: str) -> bool:

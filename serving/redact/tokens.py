@@ -33,8 +33,9 @@ def _varied(value: str) -> bool:
 
 
 def _ends_random(value: str) -> bool:
-    # Numbers of a team and a bot stand before the random part.
-    return is_random(value.rsplit("-", 1)[-1])
+    # Numbers of a team and a bot stand before the part that is drawn; a user's token ends in 32 hex digits.
+    last = value.rsplit("-", 1)[-1]
+    return is_random(last) or (len(last) == 32 and _varied(last))
 
 
 def _is_sas_signature(value: str) -> bool:

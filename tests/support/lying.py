@@ -10,7 +10,7 @@ from tests.support.personas import Persona, Reply, VllmLike
 from tests.support.scripts import DONE, Json, Script, Send, chunk, sse
 
 BLOCK = 16
-NUM_BLOCKS = 48
+NUM_BLOCKS = 400
 
 
 class Seen(NamedTuple):

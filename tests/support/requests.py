@@ -158,8 +158,8 @@ def candidates(draw: st.DrawFn, hidden: bool = True) -> list[ContextItem]:
 
 
 @st.composite
-def logs(draw: st.DrawFn, hidden: bool = True) -> list[ContextItem]:
-    """A history: turns, parallel steps, open calls at the end, skills and notifications between them."""
+def logs(draw: st.DrawFn, hidden: bool = True, open_calls: bool = True) -> list[ContextItem]:
+    """A history: turns, parallel steps, open calls where wanted, skills and notifications between them."""
     log: list[ContextItem] = []
     for index in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["user", "answer", "step", "step", "skill", "event"]))
@@ -167,7 +167,7 @@ def logs(draw: st.DrawFn, hidden: bool = True) -> list[ContextItem]:
         payload = {
             "user": lambda: UserTurn(text=draw(TEXTS)),
             "answer": lambda: AssistantTurn(text=draw(TEXTS), reasoning=draw(st.sampled_from([None, "hm"]))),
-            "step": lambda index=index: _step(draw, index),
+            "step": lambda index=index: _step(draw, index, open_calls),
             "skill": lambda index=index: SkillBody(name=f"skill-{index}", text="One idea a slide."),
             "event": lambda: Notification(text=draw(TEXTS), event="file_changed"),
         }[kind]()
@@ -181,12 +181,12 @@ def logs(draw: st.DrawFn, hidden: bool = True) -> list[ContextItem]:
     return log
 
 
-def _step(draw: st.DrawFn, index: int) -> ToolStep:
+def _step(draw: st.DrawFn, index: int, open_calls: bool) -> ToolStep:
     calls = tuple(
         ToolCall(id=f"c{index}_{n}", name=draw(st.sampled_from(["read", "find"])), arguments='{"a":  1}')
         for n in range(draw(st.integers(1, 3)))
     )
-    answered = draw(st.permutations(calls))[: draw(st.integers(0, len(calls)))]
+    answered = draw(st.permutations(calls))[: draw(st.integers(0 if open_calls else len(calls), len(calls)))]
     results = tuple(
         ToolResult(
             call_id=call.id,
@@ -243,12 +243,14 @@ STATES = st.builds(
 
 
 @st.composite
-def requests(draw: st.DrawFn, hidden: bool = True, window: int | None = None) -> AssemblyRequest:
+def requests(
+    draw: st.DrawFn, hidden: bool = True, window: int | None = None, open_calls: bool = True
+) -> AssemblyRequest:
     """A request that makes sense; with `hidden` it holds items that its reader must never learn of."""
     return AssemblyRequest(
         context=CONTEXT,
         candidates=tuple(draw(candidates(hidden))),
-        history=tuple(draw(logs(hidden))),
+        history=tuple(draw(logs(hidden, open_calls))),
         tools=tuple(draw(TOOLS)),
         window=draw(st.integers(60, 900)) if window is None else window,
         max_output=draw(st.integers(0, 40)),

@@ -32,6 +32,8 @@ class Bench:
         self.predictor = Predictor(block_size, num_blocks)
         self.compared: list[Compared] = []
         self.cases: list[Case] = []
+        self.evicted: list[bool] = []
+        """Whether blocks that a request could have hit are predicted to be gone."""
         self.seconds = 0.0
         self.computed_tokens = 0
         self._stored: list[tuple[str | None, Ids]] = []
@@ -86,6 +88,7 @@ class Bench:
                 previous=self.cases[-1].predicted if self.cases else None,
             )
         )
+        self.evicted.append(prediction.causes[Cause.EVICTION] > 0)
         kept = id_array((*read, *output)[: stored_tokens(len(read), len(output))])
         self._stored.append((request.cache_salt, kept))
         self.compared.append(
@@ -99,6 +102,11 @@ class Bench:
         )
         self.computed_tokens += prediction.prompt_tokens - prediction.cached_tokens + len(output)
         return exchange
+
+    def whole(self, stretch: slice) -> tuple[list[Case], list[Compared]]:
+        """Those of a stretch from which nothing was evicted: formulas over shared lengths hold for them only."""
+        kept = [place for place in range(*stretch.indices(len(self.cases))) if not self.evicted[place]]
+        return [self.cases[place] for place in kept], [self.compared[place] for place in kept]
 
     def _shared(self, ids: tuple[int, ...], salt: str | None) -> int:
         prompt = id_array(ids)

@@ -117,12 +117,13 @@ def _prove(
         except ProofStoppedError as error:
             rest = [claim for claim in Claim if claim not in (Claim.REPORTS, Claim.RULE)]
             return [unproven(claim, str(error)) for claim in rest], ()
-        calls, cases = bench.compared[edges], bench.cases[edges]
-        lies = judge_lies(cases, calls, bench.block_size)
+        calls = bench.compared[edges]
+        cases, unevicted = bench.whole(edges)
+        lies = judge_lies(cases, unevicted, bench.block_size)
         findings = [
             judge_calls(Claim.TOKEN_IN, calls, lies),
             _or_unproven(Claim.CHAT, lambda: _prove_chat(bench, f"{salt}-chat")),
-            judge_block_size(told, cases, calls, lies),
+            judge_block_size(told, cases, unevicted, lies),
             judge_one(Claim.SALT, calls, "the same under another salt", "The same prompt under another salt"),
             judge_one(Claim.OUTPUT, calls, "the next turn after it", "Two turns after an output"),
             _prove_counters(http, before, bench),
@@ -171,8 +172,9 @@ def _prove_chat(bench: Bench, salt: str) -> Finding:
     bench.chat("its next turn", _chat(bench, words, salt, "Yes.", "And then?"))
     bench.chat("the same chat under another salt", _chat(bench, words, f"{salt}-2"))
     bench.chat("the chat cut short", _chat(bench, words[: 2 * bench.block_size], salt))
-    calls, cases = bench.compared[first:], bench.cases[first:]
-    return judge_calls(Claim.CHAT, calls, judge_lies(cases, calls, bench.block_size))
+    chats = slice(first, len(bench.compared))
+    lies = judge_lies(*bench.whole(chats), bench.block_size)
+    return judge_calls(Claim.CHAT, bench.compared[chats], lies)
 
 
 def _read_counters(http: httpx.Client) -> tuple[float | None, float | None]:

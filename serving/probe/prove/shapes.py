@@ -68,8 +68,8 @@ def pool_shapes(vocabulary: Sequence[int], block: int, num_blocks: int, longest:
     """Requests whose hits tell the size of the pool to the block; they fill all of it once.
 
     Prompts of whole blocks and one token fill the pool to its last block, so with one block less the first of
-    them would have lost its tail. Two more blocks then take the tail of the second, and with one block more
-    they would not.
+    them would have lost its tail. One more block then takes the tail of the second, and with one block more
+    in the pool it would not.
     """
     draw = random.Random(salt)  # noqa: S311 - prompts, not secrets
     room = num_blocks - 2  # one block is reserved, one holds the single token past the whole blocks
@@ -85,5 +85,4 @@ def pool_shapes(vocabulary: Sequence[int], block: int, num_blocks: int, longest:
         yield Shape("filling the pool", ids, 1, salt)
     yield Shape("the first of them again", filling[0], 1, salt)
     yield Shape("one block more", prompt(1), 1, salt)
-    yield Shape("and another", prompt(1), 1, salt)
     yield Shape("the second of them again", filling[1], 1, salt)

@@ -26,7 +26,7 @@ def test_an_honest_server_gets_one_page_and_exit_code_0() -> None:
     with running_stub("proven-honest") as stub:
         done = prove(stub.base_url, "--reset")
     assert done.returncode == 0, done.stderr
-    assert "48 blocks of 16 tokens" in done.stdout
+    assert "400 blocks of 16 tokens" in done.stdout
     assert "Exact here" in done.stdout
     assert len(done.stdout.splitlines()) <= 40
     for claim in ("pool size and eviction", "salts separate", "reset empties the cache"):

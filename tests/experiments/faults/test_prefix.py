@@ -11,7 +11,7 @@ import pytest
 from experiments.faults import FAULTS, FaultContext, build_faults
 from serving.assembler import ContextPolicy, Packet, ReasoningEcho, Rendered
 from serving.chat import ChatRenderer
-from serving.explain import first_break
+from serving.explain import first_break, turn_of
 from serving.prefix import PrefixRequest, Relation, predict
 from tests.support.sabotage import BEGIN, CALLS, RUN, sent
 from tests.support.tiny_folder import tiny_folder
@@ -25,9 +25,13 @@ BREAKS: dict[str, tuple[str | None, ...]] = {
     "clock-in-system-head": (SYSTEM,) * 6,
     "clock-in-system-tail": (SYSTEM,) * 6,
     # At the fourth there is a new question, and the old one is sent without its clock.
-    "clock-in-last-user-message": (USER, USER, USER, "framing", "message 10 (user)", "message 10 (user)"),
-    # The message before goes without its clock, so its end is where the calls part.
-    "clock-in-last-message": ("framing",) * 6,
+    "clock-in-last-user-message": (
+        *(USER, USER, USER),
+        "message 2 (assistant)",
+        *("message 10 (user)", "message 10 (user)"),
+    ),
+    # The message before goes without its clock: where that stood, the next message begins.
+    "clock-in-last-message": tuple(f"message {number} (assistant)" for number in (2, 4, 7, 9, 11, 13)),
     "clock-result-refreshed": ("message 3 (tool)",) * 6,
     "clock-by-tool": (ON,) * 6,
     # Calls are nine hours apart: midnight comes before the third and the sixth.
@@ -79,9 +83,16 @@ def parting(renderer: ChatRenderer, before: Packet, after: Packet) -> str | None
     position = shared(stored, now)
     if position == len(stored.token_ids):
         return None
-    found = first_break(
-        renderer, after.messages, after.tools, sent=now, stored=stored, position=position
-    ).words()
+    earlier, later = (
+        turn_of(
+            renderer,
+            [message.to_api() for message in packet.messages],
+            [tool.to_api() for tool in packet.tools],
+            rendered=made,
+        )
+        for packet, made in ((before, stored), (after, now))
+    )
+    found = first_break(later, earlier, position).words()
     return found.partition(", item")[0].replace("the template's ", "")
 
 

@@ -120,8 +120,20 @@ def test_of_the_selections_that_fit_the_most_useful_is_taken_then_the_smallest()
     assert chosen({"e2"}, {"e0"}, {"e0"}) == {"e2"}
 
 
+def test_a_selection_that_fills_the_budget_is_as_good_as_any() -> None:
+    packer = Scripted({"e0", "e1"}, {"e0"}, {"e0"})
+    items = optional(3, 30)
+    worth = {"e0": 0.5, "e1": 0.4, "e2": 0.3}
+    assert fit([REQUIRED], items, worth, 72, packer, plain()).chosen == {"e0", "e1"}
+
+
+def test_of_equal_selections_the_first_stays() -> None:
+    packer = Scripted({"e0"}, {"e1"}, {"e1"})
+    assert fit([REQUIRED], optional(2, 30), {"e0": 0.5, "e1": 0.5}, 50, packer, plain()).chosen == {"e0"}
+
+
 def test_small_differences_of_utility_decide() -> None:
-    worth = {"e0": 0.31, "e1": 0.32}
+    worth = {"e0": 0.310000001, "e1": 0.310000002}
     packer = Scripted({"e0"}, {"e1"}, {"e1"})
     assert fit([REQUIRED], optional(2, 30), worth, 50, packer, plain()).chosen == {"e1"}
 

@@ -297,3 +297,9 @@ def test_the_reasoning_of_answers_follows_the_policy_too(echo: ReasoningEcho, ke
     assert [message.reasoning for message in alone.messages] == ["new"]
     first = packet(history=history[:1], policy=ContextPolicy(reasoning=echo))
     assert [message.reasoning for message in first.messages] == ["old"]
+
+
+def test_a_text_may_stand_before_the_first_turn_of_the_log() -> None:
+    body = item("body", SkillBody(name="slides", text="One idea a slide."))
+    built = packet(history=(body, turn()))
+    assert ["One idea" in (message.content or "") for message in built.messages] == [True, False]

@@ -21,6 +21,7 @@ from serving.chat.incremental import common_prefix, encoder_of
 from serving.chat.tokenizer import ChatTokenizer
 from serving.errors import UsageError
 from serving.models import ensure
+from tests.support.examples import FULL
 
 Body = dict[str, Any]
 Generator = Callable[[random.Random], tuple[list[Body], list[Body]]]
@@ -47,7 +48,7 @@ EDGES = (
 """What may stand at either end of a message: nothing, white space, half a token, a mark that joins to the left."""
 TEXTS = st.lists(st.sampled_from((*EDGES, "<|im_end|>\n", "word ")), max_size=12).map("".join)
 MANY = settings(
-    max_examples=80,
+    max_examples=80 if FULL else 20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -152,7 +153,7 @@ def test_whatever_was_rendered_before_a_rendering_equals_that_of_a_renderer_that
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(MANY, max_examples=40)
+@settings(MANY, max_examples=40 if FULL else 10)
 def test_bodies_in_the_apis_own_form_too(pair: Pair, wild_conversation: Generator, seed: int) -> None:
     incremental, full = pair
     rng = random.Random(seed)
@@ -201,7 +202,7 @@ def test_threads_share_a_renderer(tiny_folders: dict[str, Path], conversation: G
 
 
 @given(texts=st.lists(TEXTS, max_size=8))
-@settings(MANY, max_examples=300)
+@settings(MANY, max_examples=300 if FULL else 100)
 def test_any_texts_in_any_order_are_encoded_as_alone(tokenizer: ChatTokenizer, texts: list[str]) -> None:
     encode = encoder_of(tokenizer, incremental=True)
     for text in texts:

@@ -77,6 +77,22 @@ def test_the_labs_sockets_follow_from_the_port_and_lie_in_a_folder_of_this_user(
         prepare(endpoint)
 
 
+def test_sockets_of_engines_that_ended_are_removed_and_those_in_use_stay(tmp_path: Path) -> None:
+    environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    ended, running = lab_endpoint(8123, environ), lab_endpoint(8124, environ)
+    prepare(ended)
+    note = ended.socket_paths[0].with_name("note.events")
+    note.write_text("no socket")
+    for path in ended.socket_paths:
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(path))
+    with Publisher(running):
+        prepare(running)
+        assert not any(path.exists() for path in ended.socket_paths)
+        assert all(path.exists() for path in running.socket_paths)
+    assert note.exists()
+
+
 def test_a_socket_path_that_no_system_takes_is_refused_before_the_start() -> None:
     with pytest.raises(UsageError, match="100 bytes"):
         KVEventsEndpoint(live=f"ipc:///{'x' * 101}").check()
@@ -92,6 +108,19 @@ def test_a_mirror_that_comes_late_catches_up_from_the_replay(endpoint: KVEventsE
             assert notices(changes) == [Notice.CAUGHT_UP]
             assert mirror.mirror.complete
             assert mirror.mirror.contents() == {1: 1, 3: 1}
+
+
+def test_batches_that_come_live_after_they_were_replayed_are_no_restart(endpoint: KVEventsEndpoint) -> None:
+    with Publisher(endpoint) as publisher, KVEventSubscription(endpoint) as subscription:
+        publish_until_seen(publisher, LiveMirror(subscription))
+        publisher.publish(stored(1))
+        publisher.publish(stored(2))
+        late = LiveMirror(subscription)
+        changes = follow(late, lambda _: late.mirror.blocks == 2)
+        publisher.publish(stored(3))
+        changes += follow(late, lambda _: late.mirror.blocks == 3)
+        assert notices(changes) == [Notice.CAUGHT_UP]
+        assert late.mirror.contents() == {1: 1, 2: 1, 3: 1}
 
 
 def test_a_gap_is_filled_from_the_replay(endpoint: KVEventsEndpoint) -> None:

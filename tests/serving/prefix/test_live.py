@@ -121,7 +121,6 @@ def pool_edges(server: Served, salt: str) -> Iterator[Asked]:
     yield from filling
     yield filling[0]
     yield prompt(99_000, 1)
-    yield prompt(98_000, 1)
     yield filling[1]
 
 

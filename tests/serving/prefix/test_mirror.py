@@ -68,6 +68,8 @@ def test_a_reset_makes_the_mirror_true_again() -> None:
     assert mirror.complete
     assert step.cleared == 1
     assert mirror.contents() == {5: 1}
+    [after] = mirror.apply(2, [BlocksStored(keys=(6,), parent=9)]).stored
+    assert after.position is None, "what was there before the reset is forgotten"
 
 
 def test_a_removed_block_is_told_with_its_place_in_the_prompt_and_its_ids() -> None:
