@@ -34,7 +34,7 @@ MODEL = "qwen3-nano-shape"
 
 CHECKPOINTS = (50, 100, 150, 200)
 RUNS = {
-    "tool results that fill the window": 415,
+    "tool results that fill the window": 412,
     "forty lines a tool result": 1_500,
     "the tiny files of the tour": 0,
 }
