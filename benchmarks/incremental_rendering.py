@@ -7,8 +7,9 @@ one renderer, made `incremental` and not, and every pair of packets is compared.
 in a row are measured, one side after the other, the first one in turns; a ratio is taken inside a turn, so
 that a busy machine slows both of its sides. Times are CPU time of this process, which has one thread.
 
-Two runs: one whose tool results fill the model's window (40,960 tokens) in two hundred turns, and one with the
-tiny files of the file tour, where the tokenizer has less to do and less can be saved.
+Three runs, for what is saved is the tokenizer's work: tool results that fill the window of Qwen3 (40,960 tokens)
+in two hundred turns, which the targets are for; some forty lines a tool result, as agents read files; and the tiny
+files of the file tour.
 """
 
 from __future__ import annotations
@@ -32,8 +33,12 @@ MODEL = "qwen3-nano-shape"
 """The true tokenizer and template of Qwen3, 4 MB to fetch."""
 
 CHECKPOINTS = (50, 100, 150, 200)
-OBSERVATION = 430
-"""Characters of a tool result with which two hundred turns fill the window of Qwen3."""
+RUNS = {
+    "tool results that fill the window": 412,
+    "forty lines a tool result": 1_500,
+    "the tiny files of the tour": 0,
+}
+"""Characters of a tool result; 0: what the tools of the file tour gave."""
 
 PARTS = ("text", "origins", "tokens", "spans", "rest")
 """The template; the template with origins; encoding; items of tokens; everything else that `assemble` does."""
@@ -110,7 +115,7 @@ def measure(folder: Path, run: Trajectory, checkpoints: Sequence[int], samples: 
         upto = [call for call, length in enumerate(turns) if length <= checkpoint][-samples:]
         points |= dict.fromkeys(upto, Checkpoint(checkpoint))
     for call in range(run.calls):
-        request = run.request(call, context=context, window=200_000, max_output=256)
+        request = run.request(call, context=context, window=400_000, max_output=256)
         if (point := points.get(call)) is None:
             incremental.assembled(request)
             continue
@@ -134,10 +139,7 @@ def main() -> None:
     folder = ensure(MODEL).path
     load = os.getloadavg()[0]
     print(f"{MODEL}, {os.cpu_count()} processors, load {load:.1f}; CPU ms, median (fastest to slowest)")
-    for title, observation in (
-        ("tool results that fill the window", OBSERVATION),
-        ("the file tour's tiny files", 0),
-    ):
+    for title, observation in RUNS.items():
         print(f"\n{title}")
         report(measure(folder, long_run(CHECKPOINTS[-1], observation), CHECKPOINTS, samples))
 
