@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from experiments.cli.watch_view import Pool
     from serving.chat import ChatTokenizer
-    from serving.engine import Change, KVEventsEndpoint, LiveMirror
+    from serving.engine import KVEventsEndpoint
+    from serving.engine.live_mirror import Change, LiveMirror
     from serving.prefix import PoolBlock
 
 _TICK_S = 0.25
@@ -50,7 +51,8 @@ def watch(
 
       ctxlab watch http://127.0.0.1:8001 --json --seconds 10
     """
-    from serving.engine import KVEventSubscription, LiveMirror
+    from serving.engine.live_mirror import LiveMirror
+    from serving.engine.subscription import KVEventSubscription
 
     with ending_politely():
         source = _source(url, endpoint, replay)

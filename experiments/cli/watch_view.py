@@ -14,7 +14,7 @@ from rich.text import Text
 
 from experiments.cli.untrusted import plain, untrusted
 from serving.chat import ChatTokenizer
-from serving.engine import Change
+from serving.engine.live_mirror import Change
 from serving.prefix import PoolBlock, PoolMirror
 
 _KEPT_LINES = 18

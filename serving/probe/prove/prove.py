@@ -10,7 +10,8 @@ import httpx
 
 from serving.client import ChatRequest, Client
 from serving.client.metrics import read_counter
-from serving.engine import KVEventSubscription, LiveMirror
+from serving.engine.live_mirror import LiveMirror
+from serving.engine.subscription import KVEventSubscription
 from serving.errors import LabError
 from serving.probe.canary import make_words
 from serving.probe.capabilities import ServerCapabilities

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from experiments.cli.watch_view import Pool, WatchView
 from serving.client import Client, CompletionRequest
-from serving.engine import Change, KVEventsEndpoint, Notice
+from serving.engine import KVEventsEndpoint
+from serving.engine.live_mirror import Change, Notice
 from serving.prefix import AllBlocksCleared, BlocksRemoved, BlocksStored, PoolMirror
 from tests.conftest import LiveServer
 from tests.support.kv_publisher import CLEARED, Publisher, removed, stored

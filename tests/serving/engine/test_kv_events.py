@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from serving.engine import Change, KVEventsEndpoint, KVEventSubscription, LiveMirror, Notice, lab_endpoint
+from serving.engine import KVEventsEndpoint, lab_endpoint
 from serving.engine.kv_events import prepare
+from serving.engine.live_mirror import Change, LiveMirror, Notice
+from serving.engine.subscription import KVEventSubscription
 from serving.errors import LabError, UsageError
 from tests.support.kv_publisher import CLEARED, Publisher, removed, stored
 

@@ -14,7 +14,9 @@ import pytest
 
 from serving.chat import ChatRenderer
 from serving.client import AsyncClient, ChatRequest, Client, CompletionRequest, Exchange
-from serving.engine import KVEventsEndpoint, KVEventSubscription, LiveMirror
+from serving.engine import KVEventsEndpoint
+from serving.engine.live_mirror import LiveMirror
+from serving.engine.subscription import KVEventSubscription
 from serving.launch import LaunchOptions, launch, plan_launch
 from serving.prefix import (
     Cause,
