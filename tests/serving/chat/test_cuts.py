@@ -86,6 +86,8 @@ def tokenizer_of(
     tokenizer = Tokenizer(_unigram() if unigram else _bpe())
     if (chosen := NORMALIZERS[normalizer]) is not None:
         tokenizer.normalizer = chosen
+        # Of a token that its normaliser leaves nothing of, `tokenizers` finds ever more, until the memory is full.
+        tokens = [token for token in tokens if not token.normalized or chosen.normalize_str(token.content)]
     if (splitter := PRE_TOKENIZERS[pre_tokenizer]) is not None:
         tokenizer.pre_tokenizer = splitter
     tokenizer.add_tokens(list(tokens))
