@@ -21,9 +21,15 @@ from serving.chat.tokenizer import ChatTokenizer, Encoded
 TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
 
-PIECE_TOKENS_KEPT: Final = 2**20
-"""Tokens of pieces: some hundred conversations of a few thousand tokens, which a server may answer in turns. About
-20 MB: ids and places as numbers of 4 bytes, and the text."""
+ENDS_KEPT: Final = 2**20
+"""Tokens of texts that may go on: the last prompt of some hundred conversations of a few thousand tokens, which a
+server answers in turns. About 15 MB: ids and places as numbers of 4 bytes, and the text."""
+
+PIECE_TOKENS_KEPT: Final = 2**18
+"""Tokens of pieces: a few conversations of a hundred thousand tokens, about 4 MB."""
+
+_CUTS_ADDED: Final = 64
+"""How many cuts a turn may add before its conversation is no longer looked for by its end."""
 
 Encoder: TypeAlias = Callable[[str], tuple[Encoded, Reuse]]
 """The same ids and places as `ChatTokenizer.encode`, and how much of them was there already."""
@@ -75,6 +81,8 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
+        self._ends: Recent[str, _Text] = Recent(ENDS_KEPT)
+        """Texts up to their last cut, behind which the next one of the conversation goes on otherwise."""
         self._pieces: Recent[str, _Tokens] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
@@ -82,6 +90,9 @@ class IncrementalEncoder:
             return same.encoded(), Reuse(len(same.tokens.ids), 0)
         whole, fresh = self._finished(self._beginning(text), text)
         self._texts.put(text, whole)
+        if whole.places:
+            end = _up_to(whole, len(whole.places) - 1)
+            self._ends.put(end.text, end, len(end.tokens.ids))
         total = len(whole.tokens.ids)
         reason = None
         if fresh == total:
@@ -90,6 +101,10 @@ class IncrementalEncoder:
 
     def _beginning(self, text: str) -> _Text:
         """The longest beginning of `text` up to a cut that an earlier text had too; empty if there is none."""
+        for place in reversed(self._cuts.places(text)[-_CUTS_ADDED:]):
+            # A cut in both texts, so what lies before it is encoded alike in both.
+            if (ended := self._ends.peek(text[:place])) is not None:
+                return ended
         best = _Text("", _Tokens(array("I"), array("I")), (), ())
         for known in self._texts.values():
             # Whether a place is a cut depends on the characters behind it, so these must be alike as well.
