@@ -137,7 +137,7 @@ def run(
             options,
             price=token_price,
             seconds=seconds,
-            template_clock=linter.template.reads_clock,
+            template_clock=linter.reads_clock,
         )
         progress.begin(f"lint {reader.path.name}", total=reader.size, unit="bytes")
         began = time.monotonic()

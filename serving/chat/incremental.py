@@ -21,9 +21,15 @@ from serving.chat.tokenizer import ChatTokenizer, Encoded
 TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
 
-PIECE_TOKENS_KEPT: Final = 2**20
-"""Tokens of pieces: some hundred conversations of a few thousand tokens, which a server may answer in turns. About
-20 MB: ids and places as numbers of 4 bytes, and the text."""
+ENDS_KEPT: Final = 2**20
+"""Tokens of texts that may go on: the last prompt of some hundred conversations of a few thousand tokens, which a
+server answers in turns. About 15 MB: ids and places as numbers of 4 bytes, and the text."""
+
+PIECE_TOKENS_KEPT: Final = 2**18
+"""Tokens of pieces: a few conversations of a hundred thousand tokens, about 4 MB."""
+
+_CUTS_ADDED: Final = 64
+"""How many cuts a turn may add before its conversation is no longer looked for by its end."""
 
 _FEW: Final = 4
 """Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
@@ -50,11 +56,15 @@ def _whole(tokenizer: ChatTokenizer, reason: WholeReason) -> Encoder:
     return encode
 
 
-class _Piece(NamedTuple):
+class _Packed(NamedTuple):
     """Ids and places, packed as numbers of 4 bytes: what is kept would otherwise be mostly Python's numbers."""
 
     ids: array[int]
     starts: array[int]
+
+
+def _packed(encoded: Encoded) -> _Packed:
+    return _Packed(array("I", encoded.ids), array("I", encoded.starts))
 
 
 class _Text(NamedTuple):
@@ -62,6 +72,14 @@ class _Text(NamedTuple):
 
     text: str
     encoded: Encoded
+    places: tuple[int, ...]
+    tokens_before: tuple[int, ...]
+
+
+class _End(NamedTuple):
+    """A text up to its last cut, behind which the next one of the conversation goes on otherwise."""
+
+    tokens: _Packed
     places: tuple[int, ...]
     tokens_before: tuple[int, ...]
 
@@ -76,21 +94,31 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._pieces: Recent[str, _Piece] = Recent(PIECE_TOKENS_KEPT)
+        self._ends: Recent[str, _End] = Recent(ENDS_KEPT)
+        self._pieces: Recent[str, _Packed] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
         if (same := self._texts.get(text)) is not None:
             return same.encoded, Reuse(len(same.encoded.ids), 0)
-        whole, fresh = self._finished(self._beginning(text), text)
+        begun, goes_on = self._beginning(text)
+        whole, fresh = self._finished(begun, text)
         self._texts.put(text, whole)
+        if whole.places and not goes_on:
+            # Conversations that take turns push each other out of the few whole texts. Packing a text is not
+            # free, so one that goes on from a whole text is left to it.
+            end = _up_to(whole, len(whole.places) - 1)
+            self._ends.put(
+                end.text, _End(_packed(end.encoded), end.places, end.tokens_before), len(end.encoded.ids)
+            )
         total = len(whole.encoded.ids)
         reason = None
         if fresh == total:
             reason = WholeReason.NOTHING_KEPT if whole.places else WholeReason.NO_CUT
         return whole.encoded, Reuse(total - fresh, fresh, reason)
 
-    def _beginning(self, text: str) -> _Text:
-        """The longest beginning of `text` up to a cut that an earlier text had too; empty if there is none."""
+    def _beginning(self, text: str) -> tuple[_Text, bool]:
+        """The longest beginning of `text` up to a cut that an earlier text had too, empty if there is none; and
+        whether it is all but the end of a whole text that is kept."""
         best = _Text("", Encoded((), ()), (), ())
         for known in self._texts.values():
             # Whether a place is a cut depends on the characters behind it, so these must be alike as well.
@@ -99,8 +127,15 @@ class IncrementalEncoder:
             if index >= 0 and known.places[index] > len(best.text):
                 best = _up_to(known, index)
                 if index >= len(known.places) - _FEW:
-                    break
-        return best
+                    return best, True
+        for place in reversed(self._cuts.places(text)[-_CUTS_ADDED:]):
+            if place <= len(best.text):
+                break
+            # A cut in both texts, so what lies before it is encoded alike in both.
+            if (end := self._ends.peek(text[:place])) is not None:
+                tokens = Encoded(tuple(end.tokens.ids), tuple(end.tokens.starts))
+                return _Text(text[:place], tokens, end.places, end.tokens_before), False
+        return best, False
 
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:
         """All of `text`, which begins with `begun`, and how many of its tokens had to be encoded."""
@@ -121,11 +156,11 @@ class IncrementalEncoder:
         places_of_all = begun.places + tuple(places)
         return _Text(text, encoded, places_of_all, begun.tokens_before + tuple(tokens_before)), fresh
 
-    def _piece(self, text: str) -> tuple[_Piece, bool]:
+    def _piece(self, text: str) -> tuple[_Packed, bool]:
         if (known := self._pieces.get(text)) is not None:
             return known, False
         encoded = self._tokenizer.encode(text)
-        piece = _Piece(array("I", encoded.ids), array("I", encoded.starts))
+        piece = _packed(encoded)
         self._pieces.put(text, piece, len(piece.ids))
         return piece, True
 

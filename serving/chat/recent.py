@@ -31,6 +31,12 @@ class Recent(Generic[Key, Value]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def peek(self, key: Key) -> Value | None:
+        """The same, but it does not count as asked for: what replaces it will be put in."""
+        with self._lock:
+            entry = self._entries.get(key)
+            return None if entry is None else entry[0]
+
     def put(self, key: Key, value: Value, size: int = 1) -> None:
         """Keep `value`, and forget others until all fit; one larger than the capacity is not kept."""
         with self._lock:

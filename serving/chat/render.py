@@ -79,9 +79,8 @@ class ChatRenderer:
         )
         self._reader = Reader(chosen, keep=incremental)
         self._encode = encoder_of(self.tokenizer, incremental=incremental)
-        self._watch = (
-            RewriteWatch([self._generation_prompt(t) for t in self._templates]) if incremental else None
-        )
+        self._generation_prompts = [self._generation_prompt(compiled) for compiled in self._templates]
+        self._watch = RewriteWatch(self._generation_prompts) if incremental else None
 
     @property
     def added_tokens(self) -> tuple[AddedToken, ...]:
@@ -130,7 +129,7 @@ class ChatRenderer:
         return Outline(text=text, origins=origins, prompt_start=self._prompt_start(compiled, read, text))
 
     def _prompt_start(self, compiled: _Compiled, read: ReadBody, text: str) -> int:
-        usual = self._generation_prompt(compiled)
+        usual = self._generation_prompts[bool(read.tools)]
         if usual and text.endswith(usual):
             return len(text) - len(usual)
         try:

@@ -11,6 +11,8 @@ from serving.explain.turn import Turn, shared_characters
 
 _QUOTED_TOKENS = 12
 _LEAD_CHARACTERS = 40
+_CONTEXT_MESSAGES = 2
+"""The message that differs, and the one behind it, whose framing may be what differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,8 @@ class FirstBreak:
 
     position: int
     """Index of the first differing token in both prompts."""
+    start: int
+    """The character at which that token begins."""
     character: int
     """Index of the first differing character of both texts. It can lie behind that token's end: the same text,
     cut into other tokens."""
@@ -75,17 +79,25 @@ def first_break(sent: Turn, stored: Turn, position: int) -> FirstBreak:
     token = max(len(turn.decode(position, position + 1)) for turn in (stored, sent))
     # The same text in other tokens: the place is where the tokens part, not where the texts do.
     there = start if character >= start + token else character
+    near = _shared_messages(sent, stored) + _CONTEXT_MESSAGES
     return FirstBreak(
         position=position,
+        start=start,
         character=character,
-        sent=_with_item(sent, locate(sent, there), there),
-        stored=locate(stored, there),
+        sent=_with_item(sent, locate(sent, there, near), there),
+        stored=locate(stored, there, near),
         lead=sent.text[max(0, start - _LEAD_CHARACTERS) : start],
         stored_ids=stored.ids[position : position + _QUOTED_TOKENS],
         sent_ids=sent.ids[position : position + _QUOTED_TOKENS],
         stored_text=stored.decode(position, position + _QUOTED_TOKENS),
         sent_text=sent.decode(position, position + _QUOTED_TOKENS),
     )
+
+
+def _shared_messages(sent: Turn, stored: Turn) -> int:
+    pairs = zip(sent.messages, stored.messages, strict=False)
+    shorter = min(len(sent.messages), len(stored.messages))
+    return next((index for index, (now, was) in enumerate(pairs) if now != was), shorter)
 
 
 def _start(turn: Turn, position: int) -> int:

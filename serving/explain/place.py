@@ -80,17 +80,17 @@ class Place:
         return "" if self.offset is None else f", character {self.offset}"
 
 
-def locate(turn: Turn, char: int) -> Place:
-    """Name the place of one character of `turn.text`."""
+def locate(turn: Turn, char: int, messages: int) -> Place:
+    """Name the place of one character of `turn.text`; it is looked for in the first `messages` first."""
     if char >= len(turn.prompt_text):
         return Place(Segment.REPLY, role="assistant")
-    outline = turn.outline
+    outline = turn.outline_to(char, messages)
     origin = outline.at(char)
     if origin is not None:
         return _named(turn, origin, None if origin.offset is None else origin.offset + char - origin.start)
     if char >= outline.prompt_start:
         return Place(Segment.GENERATION_PROMPT)
-    return _between(turn, char)
+    return _between(turn, outline, char)
 
 
 def in_think_block(turn: Turn, char: int) -> bool:
@@ -117,8 +117,8 @@ def _is_reasoning(origin: Origin) -> bool:
     return len(origin.path) > 2 and origin.path[2] in _REASONING
 
 
-def _between(turn: Turn, char: int) -> Place:
-    before, after = turn.outline.around(char)
+def _between(turn: Turn, outline: Outline, char: int) -> Place:
+    before, after = outline.around(char)
     if _is_tool(before) or _is_tool(after):
         near = after if _is_tool(after) and not _is_tool(before) else before
         inside = _is_tool(before) and _is_tool(after)

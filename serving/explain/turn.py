@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from serving.assembler import Rendered
 from serving.chat import ChatRenderer, Outline
+from serving.errors import UsageError
 from serving.prefix.prediction import stored_tokens
 
 JsonObject = dict[str, JsonValue]
@@ -53,6 +54,25 @@ class Turn:
     def outline(self) -> Outline:
         """Where every character of the prompt comes from."""
         return self.renderer.outline(self.messages, self.tools)
+
+    def outline_to(self, char: int, messages: int) -> Outline:
+        """An outline that holds for one character, of the first `messages` alone where these print it alike.
+
+        A difference lies mostly near the head of a long history, and most of the work is its tail.
+        """
+        if messages >= len(self.messages) or "outline" in self.__dict__:
+            return self.outline
+        try:
+            short = self.renderer.outline(self.messages[:messages], self.tools)
+        except UsageError:
+            return self.outline  # a template may refuse a history that ends there
+        alike = char < short.prompt_start and self.prompt_text.startswith(short.text[: char + 1])
+        return short if alike else self.outline
+
+    @cached_property
+    def stored_characters(self) -> int:
+        """How much of `text` the stored ids spell: all but the last generated token."""
+        return len(self.text) - len(self.renderer.tokenizer.decode(self.output_ids[-1:]))
 
     @cached_property
     def history(self) -> tuple[JsonObject, ...]:

@@ -18,10 +18,9 @@ def retokenised(difference: Difference) -> Finding | None:
     """
     stored, sent, broken = difference.stored, difference.sent, difference.broken
     position = broken.position
-    start = len(stored.decode(0, position))
     first = max(len(stored.decode(position, position + 1)), len(sent.decode(position, position + 1)))
-    ends = broken.character >= len(stored.decode(0, len(stored.ids)))
-    between = sent.text[start + first : broken.character]
+    ends = broken.character >= stored.stored_characters
+    between = sent.text[broken.start + first : broken.character]
     if not ends and not any(char.isspace() for char in between):
         return None
     was, now = _tokens(stored, sent, position)

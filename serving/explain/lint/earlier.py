@@ -32,7 +32,7 @@ class Renderers:
 
     def given(self, template_kwargs: Mapping[str, JsonValue]) -> ChatRenderer:
         """The renderer that hands these arguments to the template."""
-        key = canonical_json(dict(template_kwargs))
+        key = canonical_json(dict(template_kwargs)) if template_kwargs else ""
         if key not in self._made:
             self._made[key] = ChatRenderer(self._folder, template_kwargs=template_kwargs)
             if len(self._made) > _RENDERERS:

@@ -57,6 +57,8 @@ class LogEntry:
 def parse_entry(data: bytes, line: int) -> LogEntry:
     """Read one line: the request body, or `{"request": …, "response": …}` or `{"request": …, "usage": …}`.
 
+    A response or usage may also stand beside the fields of the body itself.
+
     Raises: UsageError, one sentence without the line number, for what is no chat request.
     """
     record = _object(_json(data), "one JSON object a line")
@@ -72,9 +74,8 @@ def parse_entry(data: bytes, line: int) -> LogEntry:
         raise UsageError(
             "Expected a chat request, got one without generation prompt, which asks for no answer."
         )
-    response = {} if record is body else record.get("response")
-    choice, folded = _choice(response)
-    usage = _usage(record.get("usage") if record is not body and "usage" in record else folded.get("usage"))
+    choice, folded = _choice(record.get("response"))
+    usage = _usage(record.get("usage", folded.get("usage")))
     stream_options = body.get("stream_options")
     reply = choice.get("message")
     salt = body.get("cache_salt")

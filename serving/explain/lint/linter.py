@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from serving.assembler import Rendered
@@ -94,9 +95,16 @@ class Linter:
         self._conversations = Conversations()
         self._renderers = Renderers(folder)
         self._earlier = EarlierRequests(reader, self._renderers)
-        config = self._renderers.given({}).tokenizer.config
-        self.template = probe_template(load_template(folder, config, with_tools=False))
-        """What the model's template does."""
+        self._template = load_template(folder, self._renderers.given({}).tokenizer.config, with_tools=False)
+
+    @property
+    def reads_clock(self) -> bool:
+        """Whether the model's template prints the date of the day on which it is rendered."""
+        return "strftime_now" in self._template
+
+    @cached_property
+    def _prints_reasoning(self) -> bool:
+        return bool(probe_template(self._template).reasoning_fields)
 
     @property
     def served_name(self) -> str | None:
@@ -175,7 +183,7 @@ class Linter:
         return before if common[before] > common[nearest.index] else nearest.index
 
     def _silent_reasoning(self, entry: LogEntry) -> int | None:
-        if self.template.reasoning_fields or not entry.has_reasoning:
+        if not entry.has_reasoning or self._prints_reasoning:
             return None
         return next(
             index for index, message in enumerate(entry.messages) if reasoning_of(message) is not None

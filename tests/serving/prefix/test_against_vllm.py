@@ -272,3 +272,23 @@ def test_bounds_hold_when_requests_overlap(
         bounds = bound_cached(timed, block_size=sequence.block_size, num_blocks=blocks)
         for bound, hit in zip(bounds, hits, strict=True):
             assert bound.low <= hit <= bound.high
+
+
+def test_a_request_that_skips_the_cache_stores_its_blocks_anew(oracle: MakeOracle) -> None:
+    """Prompt log-probabilities: nothing is read, so equal blocks are computed twice and may evict others."""
+    rng = random.Random(5)
+    for _ in range(60):
+        num_blocks = rng.randrange(12, 20)
+        engine, predictor = oracle(4, num_blocks), Predictor(4, num_blocks)
+        for _turn in range(8):
+            prompt = tuple(rng.randrange(2) for _ in range(rng.randrange(1, 30)))
+            reads = rng.random() < 0.6
+            prediction = predictor.predict_next(prompt)
+            predictor.record(reads_cache=reads)
+            running = engine.start(PrefixRequest(prompt_ids=prompt))
+            running.skip_reading_prefix_cache = not reads
+            hit = engine.admit(running)
+            engine.manager.free(running)
+            assert hit == (prediction.cached_tokens if reads else 0)
+            assert predictor.pool is not None
+            assert predictor.pool.eviction_order() == engine.eviction_order()

@@ -364,7 +364,7 @@ def report_on(tmp_path: Path, model: Path, *records: Body) -> Any:
     options = LintOptions(block_size=8)
     with LogReader(path) as reader:
         linter = Linter(reader, model, options)
-        builder = ReportBuilder(path.name, options, template_clock=linter.template.reads_clock)
+        builder = ReportBuilder(path.name, options, template_clock=linter.reads_clock)
         for item in linter.requests():
             builder.add(item)
         return builder.report(served_name=linter.served_name, kept=linter.kept())
