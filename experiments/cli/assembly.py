@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.console import ERR, OUT, print_json
+from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, note_for, renderer_for, renderer_here
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from experiments.cli.assembly_files import RendererNote
-    from serving.assembler import ContextManifest, ContextPolicy, HandOff, Packet, Renderer
+    from serving.assembler import (
+        AssemblyRequest,
+        ContextManifest,
+        ContextPolicy,
+        HandOff,
+        Packet,
+        SimilarTools,
+    )
 
 policy_app = typer.Typer(
     no_args_is_help=True,
@@ -26,18 +35,10 @@ policy_app = typer.Typer(
     epilog="Examples: ctxlab policy list | ctxlab policy show before-task > mine.toml",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-ModelFiles = Annotated[
-    str | None,
-    typer.Option(
-        "--model", "-m", help="Count with this model's template and tokenizer (a name or a folder)."
-    ),
-]
+_MOST_ROWS = 200
+"""Of one table; nobody reads more, and a terminal takes minutes for many thousands."""
 
-ESTIMATE_NOTE = (
-    "Tokens are an estimate: what an item says of itself, else one for every four characters, and none for "
-    "framing. --model counts with a real template."
-)
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def assemble(
@@ -48,6 +49,12 @@ def assemble(
     model: ModelFiles = None,
     window: Annotated[
         int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")
+    ] = None,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault", metavar="NAME", help="Sabotage the finished layout; may be given repeatedly."
+        ),
     ] = None,
     as_json: AsJson = False,
     folder: Annotated[
@@ -68,40 +75,41 @@ def assemble(
       ctxlab assemble examples/support_agent.json --policy before-task --save runs/before-task
 
       ctxlab assemble examples/j42_export.json --window 1300
+
+      ctxlab assemble examples/support_agent.json --fault clock-in-system-head
     """
-    from experiments.cli.assembly_files import (
-        RendererNote,
-        given_sizes,
-        read_policy,
-        read_request,
-        save,
-        with_window,
-    )
+    from experiments.cli.assembly_files import faults_for, read_policy, read_request, save, with_window
     from serving.assembler import HandOff
     from serving.assembler import assemble as build
 
     wanted, chosen = read_request(request), read_policy(policy)
     if window is not None:
         wanted = with_window(wanted, window)
-    note = (
-        RendererNote(kind="model", model=model)
-        if model
-        else RendererNote(kind="estimate", sizes=given_sizes(wanted))
-    )
-    renderer = _renderer(note, pull=True)
-    outcome = build(wanted, chosen, renderer)
+    note = note_for(wanted, model)
+    renderer = renderer_for(note, pull=True)
+    names = fault or []
+    outcome = build(wanted, chosen, renderer, faults_for(names, wanted))
     if folder is not None:
         rendered = (
             None
             if isinstance(outcome, HandOff)
             else renderer.render(outcome.messages, outcome.tools, outcome.spans)
         )
-        save(folder, wanted, chosen, note, outcome, rendered)
+        save(folder, wanted, chosen, note, outcome, rendered, names)
+    alike = _alike(wanted, outcome)
     if as_json:
-        print_json(_document(outcome, note))
+        print_json(_document(outcome, note, alike))
     else:
         if model is None:
             ERR.print(ESTIMATE_NOTE)
+        for pair in alike:
+            parts = " and ".join(part.value for part in pair.alike)
+            ERR.print(
+                plain(
+                    f"warning: {pair.first} and {pair.second} are nearly the same in {parts}; merge or rename one"
+                ),
+                soft_wrap=True,
+            )
         _show(outcome)
         if folder is not None:
             OUT.print(plain(f"saved in {folder}"))
@@ -148,7 +156,7 @@ def replay(
 
     Example: ctxlab replay runs/default
     """
-    from experiments.cli.assembly_files import RendererNote, read_saved
+    from experiments.cli.assembly_files import RendererNote, faults_for, read_saved
     from serving.assembler import Verdict
     from serving.assembler import replay as again
     from serving.errors import UsageError
@@ -161,7 +169,8 @@ def replay(
         saved.manifest,
         request=saved.request,
         policy=saved.policy,
-        renderer=_renderer_here(note),
+        renderer=renderer_here(note),
+        faults=faults_for(saved.faults, saved.request) if saved.request else (),
     )
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -235,6 +244,15 @@ def _toml(policy: ContextPolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _alike(request: AssemblyRequest, outcome: Packet | HandOff) -> tuple[SimilarTools, ...]:
+    """Look-alikes among the tools that are offered; others may not even be named."""
+    from serving.assembler import ToolContract, similar_tools
+
+    offered = {tool.id for tool in outcome.manifest.tools}
+    contracts = (item.payload for item in request.tools if item.id in offered)
+    return similar_tools([contract.spec for contract in contracts if isinstance(contract, ToolContract)])
+
+
 def _assignments(values: Mapping[str, JsonValue]) -> list[str]:
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False)}"
@@ -243,39 +261,9 @@ def _assignments(values: Mapping[str, JsonValue]) -> list[str]:
     ]
 
 
-def _renderer(note: RendererNote, *, pull: bool) -> Renderer:
-    """The renderer that `note` names; `UsageError` for a model that is none."""
-    from serving.assembler import FixedCounter
-
-    if note.model is None:
-        return FixedCounter(note.sizes)
-    from serving.chat import ChatRenderer
-    from serving.errors import UsageError
-    from serving.models import ensure, on_disk
-
-    if Path(note.model).is_dir():
-        return ChatRenderer(Path(note.model))
-    if (here := on_disk(note.model)) is not None:
-        return ChatRenderer(here.path)
-    if not pull:
-        raise UsageError(f"{note.model} is not on this disk.")
-    with ConsoleProgress() as progress:
-        return ChatRenderer(ensure(note.model, progress=progress).path)
-
-
-def _renderer_here(note: RendererNote | None) -> Renderer | None:
-    from serving.errors import UsageError
-
-    if note is None:
-        return None
-    try:
-        return _renderer(note, pull=False)
-    except UsageError as error:
-        ERR.print(plain(f"The renderer cannot be had: {error}"))
-        return None
-
-
-def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonValue]:
+def _document(
+    outcome: Packet | HandOff, note: RendererNote, alike: Sequence[SimilarTools]
+) -> dict[str, JsonValue]:
     from serving.assembler import Packet
 
     ending = "packet" if isinstance(outcome, Packet) else "hand_off"
@@ -283,6 +271,7 @@ def _document(outcome: Packet | HandOff, note: RendererNote) -> dict[str, JsonVa
         "outcome": ending,
         "estimate": note.kind == "estimate",
         "manifest_id": outcome.manifest.manifest_id,
+        "similar_tools": [pair.model_dump(mode="json") for pair in alike],
         ending: outcome.model_dump(mode="json"),
     }
 
@@ -292,21 +281,26 @@ def _show(outcome: Packet | HandOff) -> None:
 
     manifest = outcome.manifest
     items = Table("layer", "item", "kind", "tokens", "why", box=None, header_style="bold")
-    for item in manifest.selected:
+    for item in manifest.selected[:_MOST_ROWS]:
         why = "required" if item.required else f"utility {item.utility:g}"
         items.add_row(*map(plain, (item.layer.value, item.id, item.kind.value, str(item.tokens), why)))
     OUT.print(items)
+    _say_rest(len(manifest.selected))
     layers = ", ".join(f"{layer.value} {tokens}" for layer, tokens in manifest.tokens_by_layer.items())
     OUT.print("")
     OUT.print(plain(f"layers: {layers or 'none'}, framing {manifest.budget.framing}"), soft_wrap=True)
     OUT.print(_budget_line(manifest), soft_wrap=True)
     if manifest.dropped:
         out = Table("stayed out", "kind", "tokens", "why", box=None, header_style="bold")
-        for left in manifest.dropped:
+        for left in manifest.dropped[:_MOST_ROWS]:
             tokens = "unknown" if left.tokens is None else f"≈ {left.tokens}"
             out.add_row(*map(plain, (left.id, left.kind.value, tokens, left.reason.value.replace("_", " "))))
         OUT.print("")
         OUT.print(out)
+        _say_rest(len(manifest.dropped))
+    for applied in manifest.faults:
+        breaks = ", ".join(name.replace("_", " ") for name in applied.breaks) or "nothing"
+        OUT.print(plain(f"fault: {applied.name}, breaks {breaks}"), soft_wrap=True)
     for line in _done_to_texts(manifest):
         OUT.print(plain(line), soft_wrap=True)
     for gap in manifest.missing:
@@ -320,6 +314,11 @@ def _show(outcome: Packet | HandOff) -> None:
     OUT.print(plain(f"manifest {manifest.manifest_id}"), soft_wrap=True)
 
 
+def _say_rest(rows: int) -> None:
+    if rows > _MOST_ROWS:
+        OUT.print(f"… and {rows - _MOST_ROWS:,} more; --json has all of them")
+
+
 def _done_to_texts(manifest: ContextManifest) -> list[str]:
     """What stands in the packet in place of what came in."""
     lines: list[str] = []
@@ -329,12 +328,27 @@ def _done_to_texts(manifest: ContextManifest) -> list[str]:
             f"{masking.tokens_after} tokens"
         )
         lines += [f"  {mask.owner} ({mask.reason.replace('_', ' ')})" for mask in masking.masks]
+    lines += [
+        f"compacted: {len(done.covers)} items into {', '.join(done.summaries)} ({done.strategy}), "
+        f"{done.tokens_before} → {done.tokens_after} tokens"
+        for done in manifest.compactions
+    ]
+    if (verdict := manifest.compaction) is not None:
+        why = (
+            f"due, plan {verdict.plan_id[:12]}" if verdict.plan_id else str(verdict.reason).replace("_", " ")
+        )
+        lines.append(f"compaction: {why}")
     if (bar := manifest.status_bar) is not None:
         lines.append(f"status bar: {bar.item_id} ({bar.mode}) answers {', '.join(bar.answers) or 'nothing'}")
     lines += [
         f"made inert: {mark.mark} in {mark.item_id}, {mark.count} time{'s' * (mark.count != 1)}"
         for mark in manifest.inert_marks
     ]
+    if manifest.redaction is not None:
+        lines += [
+            f"looks sensitive: {found.item_id} holds {', '.join(found.kinds)}"
+            for found in manifest.redaction.sensitive
+        ]
     return lines
 
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
+from experiments.faults import FaultContext, build_faults
 from serving.assembler import (
     AssemblyRequest,
+    AssistantTurn,
     ContextItem,
     ContextManifest,
     ContextPolicy,
     Draft,
     DraftMessage,
     DraftTool,
+    Fault,
     HandOff,
     Message,
     Packet,
@@ -27,6 +32,7 @@ from serving.assembler import (
     Rendered,
     TokenSpan,
     ToolSpec,
+    ToolStep,
 )
 from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
@@ -39,10 +45,14 @@ if TYPE_CHECKING:
 MOST_BYTES: Final = 32_000_000
 """Of one file: a request far beyond any window is a mistake, and reading it would only take memory."""
 
+MOST_ITEMS: Final = 50_000
+"""Of one request; each takes at least a token, and a window of candidates was ranked and cut before."""
+
 MOST_DIGITS: Final = 18
 """Of a whole number; larger ones do not fit where sizes are multiplied."""
 
 REQUEST_FILE, POLICY_FILE, RENDERER_FILE = "request.json", "policy.json", "renderer.json"
+FAULTS_FILE: Final = "faults.json"
 MANIFEST_FILE, PACKET_FILE, RENDERED_FILE = "manifest.json", "packet.json", "rendered.json"
 
 
@@ -54,6 +64,12 @@ class RendererNote(Record):
     """The name or folder that was given."""
     sizes: dict[str, int] = Field(default_factory=dict)
     """Of the estimate: the tokens that items named themselves, by id."""
+
+
+class FaultsNote(Record):
+    """The faults that were applied, in order; all else that they read follows from the request."""
+
+    names: tuple[str, ...] = ()
 
 
 class PacketText(Record):
@@ -79,13 +95,15 @@ class Saved:
     request: AssemblyRequest | None = None
     policy: ContextPolicy | None = None
     renderer: RendererNote | None = None
+    faults: tuple[str, ...] = ()
+    """Names; also empty where none were kept."""
     packet: Packet | None = None
     rendered: Rendered | None = None
 
 
 def read_request(path: Path) -> AssemblyRequest:
     """The request in a JSON file; `UsageError` names the file, the item and the field."""
-    return _parsed(AssemblyRequest, read_json(path), path)
+    return parsed(AssemblyRequest, read_json(path), path)
 
 
 def with_window(request: AssemblyRequest, window: int) -> AssemblyRequest:
@@ -112,7 +130,7 @@ def read_policy(name_or_path: str) -> ContextPolicy:
             f"Expected a named policy ({', '.join(named)}) or a TOML file, but {name_or_path} is neither."
         )
     if path.suffix == ".json":
-        return _parsed(ContextPolicy, read_json(path), path)
+        return parsed(ContextPolicy, read_json(path), path)
     return _policy(_text(path), path)
 
 
@@ -123,6 +141,27 @@ def policy_files() -> dict[str, Traversable]:
         file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")
     }
     return dict(sorted(found.items(), key=lambda pair: (pair[0] != "default", pair[0])))
+
+
+def faults_for(names: Sequence[str], request: AssemblyRequest) -> tuple[Fault, ...]:
+    """The named faults for `request`: its call number and reasoning are those of its history.
+
+    A request knows no time but its own, so earlier calls count as a minute apart. `UsageError` names a
+    fault that does not exist.
+    """
+    turns = [
+        (item, item.payload) for item in request.history if isinstance(item.payload, AssistantTurn | ToolStep)
+    ]
+    call, now = len(turns), request.context.now
+    try:
+        times = tuple(now - timedelta(minutes=call - earlier) for earlier in range(call))
+    except OverflowError as error:
+        raise UsageError(f"Expected a time later than year 1 for {call} calls, but {now} came.") from error
+    thoughts = {item.id: payload.reasoning or "" for item, payload in turns}
+    masked = frozenset(request.carry.masked) or None
+    return build_faults(
+        names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts, masked=masked)
+    )
 
 
 def read_json(path: Path) -> JsonValue:
@@ -150,24 +189,25 @@ def read_json(path: Path) -> JsonValue:
 def read_saved(path: Path) -> Saved:
     """A manifest file, or a folder that `ctxlab assemble --save` wrote, whatever is left of it."""
     if not path.is_dir():
-        return Saved(_parsed(ContextManifest, read_json(path), path))
+        return Saved(parsed(ContextManifest, read_json(path), path))
     if not (path / MANIFEST_FILE).exists():
         raise UsageError(
             f"{path} holds no {MANIFEST_FILE}; give a folder that `ctxlab assemble --save` wrote, or a manifest."
         )
-    manifest = _parsed(ContextManifest, read_json(path / MANIFEST_FILE), path / MANIFEST_FILE)
-    packet = _optional(PacketText, path / PACKET_FILE)
+    manifest = parsed(ContextManifest, read_json(path / MANIFEST_FILE), path / MANIFEST_FILE)
+    packet = optional(PacketText, path / PACKET_FILE)
     if packet is not None and _sha256(packet) != manifest.packet_sha256:
         raise UsageError(
             f"{path / PACKET_FILE} is not the packet that {MANIFEST_FILE} describes: their hashes differ. "
             "One of them was edited; restore it, or remove the packet."
         )
-    ids = _optional(RenderedIds, path / RENDERED_FILE)
+    ids = optional(RenderedIds, path / RENDERED_FILE)
     return Saved(
         manifest,
-        _optional(AssemblyRequest, path / REQUEST_FILE),
-        _optional(ContextPolicy, path / POLICY_FILE),
-        _optional(RendererNote, path / RENDERER_FILE),
+        optional(AssemblyRequest, path / REQUEST_FILE),
+        optional(ContextPolicy, path / POLICY_FILE),
+        optional(RendererNote, path / RENDERER_FILE),
+        (optional(FaultsNote, path / FAULTS_FILE) or FaultsNote()).names,
         Packet(messages=packet.messages, tools=packet.tools, spans=packet.spans, manifest=manifest)
         if packet
         else None,
@@ -182,6 +222,7 @@ def save(
     renderer: RendererNote,
     outcome: Packet | HandOff,
     rendered: Rendered | None,
+    faults: Sequence[str] = (),
 ) -> None:
     """Write everything a replay needs into a new or empty folder; a hand-off has no packet to write."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -195,6 +236,8 @@ def save(
         RENDERER_FILE: renderer,
         MANIFEST_FILE: outcome.manifest,
     }
+    if faults:
+        documents[FAULTS_FILE] = FaultsNote(names=tuple(faults))
     if isinstance(outcome, Packet):
         documents[PACKET_FILE] = PacketText(
             messages=outcome.messages, tools=outcome.tools, spans=outcome.spans
@@ -211,16 +254,25 @@ def save(
 _R = TypeVar("_R", bound=Record)
 
 
-def _optional(kind: type[_R], path: Path) -> _R | None:
-    return _parsed(kind, read_json(path), path) if path.exists() else None
+def optional(kind: type[_R], path: Path) -> _R | None:
+    """The document in a file; None where there is no such file."""
+    return parsed(kind, read_json(path), path) if path.exists() else None
 
 
-def _parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
+def parsed(kind: type[_R], value: JsonValue, path: Path) -> _R:
+    """A document of `kind` from JSON; `UsageError` names the file, for a request the item, and the field."""
     if not isinstance(value, dict):
         raise UsageError(
             f"{path}: expected a JSON object with the fields of {kind.__name__}, but a list or a "
             f"plain value came."
         )
+    if kind is AssemblyRequest:
+        count = sum(len(group) for group in value.values() if isinstance(group, list))
+        if count > MOST_ITEMS:
+            raise UsageError(
+                f"{path} has {count:,} items, but at most {MOST_ITEMS:,} are read; rank and cut the candidates "
+                "first."
+            )
     try:
         return kind.model_validate(value)
     except UsageError as error:
@@ -257,7 +309,7 @@ def _policy(text: str, path: Path) -> ContextPolicy:
         raise UsageError(f"{path} is not TOML: {error}.") from error
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read.") from error
-    return _parsed(ContextPolicy, value, path)
+    return parsed(ContextPolicy, value, path)
 
 
 def _text(path: Path) -> str:

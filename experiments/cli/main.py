@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import assembly, chat, demo, doctor, models, run, serve
+from experiments.cli import ablate, assembly, chat, demo, doctor, incident, models, run, serve
 from experiments.cli.console import ERR
 from experiments.cli.untrusted import plain
 from serving.errors import LabError
@@ -51,6 +51,8 @@ app.command("chat")(chat.chat)
 app.command("assemble")(assembly.assemble)
 app.command("diff")(assembly.diff)
 app.command("replay")(assembly.replay)
+app.command("ablate")(ablate.ablate)
+app.add_typer(incident.app, name="incident")
 app.add_typer(assembly.policy_app, name="policy")
 app.add_typer(models.app, name="models")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from experiments.faults.base import FaultContext, with_text_after
+from experiments.faults.base import FaultContext, changed_at, clock, with_text_after
 from serving.assembler import Draft, Invariant
 
 
@@ -24,6 +24,5 @@ class ClockInLastMessage:
 
     def apply(self, draft: Draft) -> Draft:
         """The draft with the clock behind its last message."""
-        *rest, last = draft.messages
-        clocked = with_text_after(last, f"\nCurrent time: {self.now:%Y-%m-%d %H:%M:%S}.")
-        return replace(draft, messages=(*rest, clocked))
+        last = len(draft.messages) - 1
+        return changed_at(draft, last, with_text_after(draft.messages[last], f"\n{clock(self.now)}"))

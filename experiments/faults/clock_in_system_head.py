@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from experiments.faults.base import FaultContext, with_text_before
+from experiments.faults.base import FaultContext, changed_at, clock, with_text_before
 from serving.assembler import Draft, Invariant
 
 
@@ -24,6 +24,4 @@ class ClockInSystemHead:
 
     def apply(self, draft: Draft) -> Draft:
         """The draft with the clock in front of its first message."""
-        first, *rest = draft.messages
-        clocked = with_text_before(first, f"Current time: {self.now:%Y-%m-%d %H:%M:%S}.\n")
-        return replace(draft, messages=(clocked, *rest))
+        return changed_at(draft, 0, with_text_before(draft.messages[0], f"{clock(self.now)}\n"))

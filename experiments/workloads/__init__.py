@@ -2,6 +2,38 @@
 
 from __future__ import annotations
 
+from experiments.workloads.cage_count import CageAsk, CageCount, cage_count
 from experiments.workloads.file_tour import file_tour
+from experiments.workloads.grading import Grade, Reason
+from experiments.workloads.needle import NeedleScenario, needle
+from experiments.workloads.phone_bars import PhoneBar, phone_bar
+from experiments.workloads.phone_limit import Ask, PhoneLimit, phone_limit
+from experiments.workloads.rare_constraint import Forbidden, RareConstraint, rare_constraint
+from experiments.workloads.scenario import Scenario
+from experiments.workloads.tenant_mix import TenantMix, tenant_mix
+from experiments.workloads.version_clash import Marking, VersionClash, version_clash
 
-__all__ = ["file_tour"]
+__all__ = [
+    "Ask",
+    "CageAsk",
+    "CageCount",
+    "Forbidden",
+    "Grade",
+    "Marking",
+    "NeedleScenario",
+    "PhoneBar",
+    "PhoneLimit",
+    "RareConstraint",
+    "Reason",
+    "Scenario",
+    "TenantMix",
+    "VersionClash",
+    "cage_count",
+    "file_tour",
+    "needle",
+    "phone_bar",
+    "phone_limit",
+    "rare_constraint",
+    "tenant_mix",
+    "version_clash",
+]

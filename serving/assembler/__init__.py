@@ -25,10 +25,28 @@ from serving.assembler.carry import Carry, PlacedBar
 from serving.assembler.counter import FixedCounter
 from serving.assembler.diff import Aspect, Change, ManifestDiff, Section, diff
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, LocalSpan, TextPart
+from serving.assembler.expectation import (
+    Case,
+    Ending,
+    Expectation,
+    Expected,
+    Standing,
+    Violation,
+    violations,
+)
 from serving.assembler.faults import Fault, Invariant
 from serving.assembler.first_difference import FirstByte, FirstToken
+from serving.assembler.incident import (
+    CaseResult,
+    IncidentClass,
+    Regression,
+    RegressionReport,
+    build_regression,
+    check_regression,
+)
 from serving.assembler.items import Classification, Condition, ContextItem, Scope
-from serving.assembler.kinds import Kind, Layer, Region, Trust
+from serving.assembler.kinds import Kind, Layer, Region, Stage, Trust
+from serving.assembler.lint import SimilarTools, ToolPart, similar_tools
 from serving.assembler.manifest import ContextManifest, DropReason
 from serving.assembler.masking import (
     KeepReason,
@@ -48,6 +66,7 @@ from serving.assembler.payloads import (
     Evidence,
     Example,
     Instruction,
+    Loads,
     Memory,
     Note,
     Notification,
@@ -90,6 +109,8 @@ from serving.assembler.request import (
     RunLimits,
     TaskState,
 )
+from serving.assembler.skills import DeferredTool, DeferredTools, Skill, SkillFile, SkillLibrary
+from serving.assembler.stages import stage_allows
 from serving.assembler.status_bar import (
     Bar,
     BarPolicy,
@@ -104,8 +125,10 @@ from serving.assembler.status_bar import (
     place_bar,
 )
 from serving.assembler.status_state import BarState, ErrorFacts, SystemState, TodoItem, TodoStatus
+from serving.assembler.subagent import Conclusion, ConclusionTooLong, conclude, inheriting, self_contained
 from serving.assembler.timestamps import stamped
 from serving.assembler.trajectory import Trajectory, history_items, tool_items, turns_from_messages
+from serving.assembler.typed_observation import Observation
 from serving.assembler.utility import Terms, UtilityWeights
 from serving.assembler.working_directory import ShellTool, working_directory
 
@@ -127,36 +150,47 @@ __all__ = [
     "BreakEvenInputs",
     "Carrier",
     "Carry",
+    "Case",
+    "CaseResult",
     "Change",
     "Choice",
     "Classification",
     "CoarseReason",
+    "Conclusion",
+    "ConclusionTooLong",
     "Condition",
     "ContextItem",
     "ContextManifest",
     "ContextPolicy",
     "Decision",
+    "DeferredTool",
+    "DeferredTools",
     "Draft",
     "DraftMessage",
     "DraftTool",
     "DropReason",
     "DropRefusal",
     "DropVerdict",
+    "Ending",
     "ErrorFacts",
     "ErrorLevel",
     "Evidence",
     "Example",
+    "Expectation",
+    "Expected",
     "Fault",
     "FirstByte",
     "FirstToken",
     "FixedCounter",
     "HandOff",
     "HandOffReason",
+    "IncidentClass",
     "Instruction",
     "Invariant",
     "KeepReason",
     "Kind",
     "Layer",
+    "Loads",
     "LocalSpan",
     "ManifestDiff",
     "Mask",
@@ -171,6 +205,7 @@ __all__ = [
     "Neutraliser",
     "Note",
     "Notification",
+    "Observation",
     "OpenQuestion",
     "OutputContract",
     "PackerName",
@@ -182,6 +217,8 @@ __all__ = [
     "Question",
     "ReasoningEcho",
     "Region",
+    "Regression",
+    "RegressionReport",
     "Rendered",
     "Renderer",
     "RendererIdentity",
@@ -193,9 +230,15 @@ __all__ = [
     "Scope",
     "Section",
     "ShellTool",
+    "SimilarTools",
+    "Skill",
     "SkillBody",
     "SkillEntry",
+    "SkillFile",
+    "SkillLibrary",
     "Snapshot",
+    "Stage",
+    "Standing",
     "StatusBar",
     "StatusRun",
     "SuffixPosition",
@@ -211,6 +254,7 @@ __all__ = [
     "ToolCall",
     "ToolContract",
     "ToolOrder",
+    "ToolPart",
     "ToolResult",
     "ToolSpec",
     "ToolStep",
@@ -220,14 +264,19 @@ __all__ = [
     "UserTurn",
     "UtilityWeights",
     "Verdict",
+    "Violation",
     "ablations",
     "advise",
     "apply_masking",
     "assemble",
     "build_bar",
+    "build_regression",
     "cheaper_by_simulation",
+    "check_regression",
+    "conclude",
     "diff",
     "history_items",
+    "inheriting",
     "item_of",
     "leaves",
     "may_drop_history",
@@ -235,9 +284,13 @@ __all__ = [
     "place_bar",
     "plan_masking",
     "replay",
+    "self_contained",
+    "similar_tools",
     "simulate_status",
+    "stage_allows",
     "stamped",
     "tool_items",
     "turns_from_messages",
+    "violations",
     "working_directory",
 ]

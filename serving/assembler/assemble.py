@@ -22,6 +22,7 @@ from serving.assembler.prepare import Prepared, estimated_tokens, prepare
 from serving.assembler.renderer import Rendered, Renderer
 from serving.assembler.report import Assembly, describe
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.sensitive import check_ids, sensitive_items, without_secrets
 from serving.assembler.utility import utility
 from serving.errors import LabError, UsageError
 
@@ -60,9 +61,14 @@ def assemble(
     required = [item for item in prepared.candidates if item.is_required]
     neutraliser = Neutraliser(renderer.added_tokens)
 
-    def arranged(chosen: frozenset[str]) -> Arrangement:
+    laid_out: dict[frozenset[str], tuple[Arrangement, Draft]] = {}
+
+    def render(chosen: frozenset[str]) -> Rendered:
         kept = [*required, *(item for item in optional if item.id in chosen)]
-        return arrange(kept, prepared.history, admitted.tools, policy, worth)
+        arrangement = arrange(kept, prepared.history, admitted.tools, policy, worth)
+        draft = lay_out(arrangement, policy, neutraliser)
+        laid_out[chosen] = arrangement, draft
+        return _rendered(draft, renderer)
 
     fitted = fit(
         required=[*required, *prepared.history, *admitted.tools],
@@ -70,10 +76,9 @@ def assemble(
         worth=worth,
         budget=request.budget,
         packer=packer_named(policy.packer),
-        render=lambda chosen: _rendered(lay_out(arranged(chosen), policy, neutraliser), renderer),
+        render=render,
     )
-    selected = arranged(fitted.chosen)
-    draft, rendered = lay_out(selected, policy, neutraliser), fitted.rendered
+    (selected, draft), rendered = laid_out[fitted.chosen], fitted.rendered
     if broken := broken_invariants(draft):
         raise LabError(f"The layout broke {', '.join(sorted(broken))}, which is a defect of the assembler.")
     inert = inert_marks(draft, neutraliser)
@@ -106,6 +111,8 @@ def assemble(
             inert=inert,
         )
     )
+    if policy.look_for_secrets:
+        manifest = without_secrets(manifest, sensitive_items(selected.items))
     outcome = _outcome(request, draft, fitted, rendered, manifest, prepared)
     return outcome.model_copy(update={"compaction": due}) if isinstance(due, CompactionPlan) else outcome
 
@@ -128,6 +135,7 @@ def _admitted(request: AssemblyRequest) -> Admitted:
         for items in (request.candidates, request.history, request.tools)
     )
     check_request(candidates, history, tools)
+    check_ids([*candidates, *history, *tools])
     return admit(request, history, [*candidates, *tools])
 
 

@@ -96,7 +96,7 @@ class _Sizes:
         self.framing = 0
         self._items = {item.id: item for item in items}
         # A given size makes the estimate by length needless, and with it a serialisation of the item.
-        self._bytes = {item.id: len(item.content_json.encode()) for item in items if item.tokens is None}
+        self._bytes = {item.id: item.content_size for item in items if item.tokens is None}
         self._counted: dict[str, int] = {}
         self._given_scale = 1.0
         self._bytes_per_token = FIRST_BYTES_PER_TOKEN

@@ -11,7 +11,7 @@ from typing import Final
 
 from serving.assembler.items import ContextItem
 from serving.assembler.kinds import KIND_RULES, Kind, Region
-from serving.assembler.payloads import ToolContract, ToolStep
+from serving.assembler.payloads import SkillBody, ToolContract, ToolStep
 from serving.errors import UsageError
 
 _NOT_IN_HISTORY: Final = {
@@ -48,7 +48,23 @@ def check_request(
     _check_unique(
         "tool name", (item.payload.spec.name for item in tools if isinstance(item.payload, ToolContract))
     )
+    _check_loaded_once(history, tools)
     _check_no_cycle(everything)
+
+
+def _check_loaded_once(history: Sequence[ContextItem], tools: Sequence[ContextItem]) -> None:
+    """What is loaded on demand stands in the log once, and never beside the same thing in the head."""
+    bodies = [item.payload for item in history if isinstance(item.payload, SkillBody)]
+    _check_unique(
+        "loaded skill text", (f"{body.name}/{body.file}" if body.file else body.name for body in bodies)
+    )
+    loaded = [item.payload.spec.name for item in history if isinstance(item.payload, ToolContract)]
+    _check_unique("loaded tool", loaded)
+    offered = {item.payload.spec.name for item in tools if isinstance(item.payload, ToolContract)}
+    if both := sorted(offered & set(loaded)):
+        raise UsageError(
+            f"A tool is offered from the start or loaded into the history, but '{both[0]}' is both; leave one out."
+        )
 
 
 def _check_unique(what: str, values: Iterable[str]) -> None:
@@ -64,10 +80,19 @@ def _check_unique(what: str, values: Iterable[str]) -> None:
 def _check_no_cycle(items: Sequence[ContextItem]) -> None:
     """Remove items that supersede nothing still standing, again and again; what stays is a cycle."""
     present = {item.id for item in items}
-    standing = {item.id: present & set(item.supersedes) for item in items if present & set(item.supersedes)}
-    while free := [item_id for item_id, targets in standing.items() if not targets & standing.keys()]:
-        for item_id in free:
-            del standing[item_id]
+    standing = {item.id: len(present & set(item.supersedes)) for item in items}
+    superseded_by: dict[str, list[str]] = {item_id: [] for item_id in present}
+    for item in items:
+        for target in present & set(item.supersedes):
+            superseded_by[target].append(item.id)
+    free = [item_id for item_id, targets in standing.items() if not targets]
+    while free:
+        gone = free.pop()
+        del standing[gone]
+        for item_id in superseded_by[gone]:
+            standing[item_id] -= 1
+            if not standing[item_id]:
+                free.append(item_id)
     if standing:
         names = ", ".join(sorted(standing))
         raise UsageError(f"Superseding must not go in a circle, but it does among {names}; remove one.")

@@ -303,6 +303,7 @@ _SECTION_OF_FIELD: Final[Mapping[str, Section]] = {
     "retrieval": Section.EVIDENCE,
     "history": Section.OTHER_ITEMS,
     "open_calls": Section.OTHER_ITEMS,
+    "redaction": Section.OTHER_ITEMS,
     "masking": Section.OTHER_ITEMS,
     "compactions": Section.OTHER_ITEMS,
     "compaction": Section.OTHER_ITEMS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from serving.assembler.kinds import Region
 from serving.assembler.messages import Message, MessagePath, PacketSpan, Role, ToolSpec
@@ -82,7 +83,7 @@ class DraftTool:
     item_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Draft:
     """A laid-out request; faults turn one draft into another before it becomes a packet."""
 
@@ -99,6 +100,10 @@ class Draft:
 
     def spans(self) -> tuple[PacketSpan, ...]:
         """All spans with packet paths, tools last."""
+        return self._spans
+
+    @cached_property
+    def _spans(self) -> tuple[PacketSpan, ...]:
         spans = [
             PacketSpan(
                 path=("messages", index, *span.path), start=span.start, end=span.end, item_id=span.item_id

@@ -15,6 +15,7 @@ from serving.assembler.items import ContextItem, Scope
 from serving.assembler.manifest import DropReason
 from serving.assembler.payloads import Evidence, Memory, Note, ToolContract
 from serving.assembler.request import AssemblyRequest, RequestContext
+from serving.assembler.stages import stage_allows
 
 FACT_SOURCES: Final = frozenset({"user_stated", "system_record"})
 HYPOTHESIS_SOURCES: Final = frozenset({"model_inferred"})
@@ -144,7 +145,12 @@ def _tool_gate(item: ContextItem, request: AssemblyRequest) -> DropReason | None
     if limits.seconds_left(request.context.now) == 0:
         return DropReason.DEADLINE_PASSED
     allowed = request.state.allowed_tools
-    return DropReason.TOOL_NOT_ALLOWED if allowed is not None and contract.spec.name not in allowed else None
+    if allowed is not None and contract.spec.name not in allowed:
+        return DropReason.TOOL_NOT_ALLOWED
+    stage = request.state.stage
+    if stage is not None and not stage_allows(contract, stage, request.state.approved_command):
+        return DropReason.TOOL_NOT_IN_STAGE
+    return None
 
 
 def _replacements(items: Sequence[ContextItem]) -> dict[str, ContextItem]:

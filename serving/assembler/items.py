@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import cached_property
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, model_validator
@@ -102,7 +103,7 @@ class ContextItem(Record):
 
     def _problem(self) -> str | None:
         try:
-            self.content_json.encode()
+            _ = self.content_size
         except PydanticSerializationError:
             return f"{self.id} holds a text that UTF-8 cannot carry (a lone surrogate); repair it"
         if self.kind in MUST_BE_TRUSTED and self.trust is not Trust.TRUSTED:
@@ -126,7 +127,13 @@ class ContextItem(Record):
         """The payload as JSON: what is hashed, and whose length is the first estimate of the size."""
         return self.payload.model_dump_json()
 
-    @property
+    # Kept, for an item of the log is asked in every call; the JSON itself is not, it is as large as the item.
+    @cached_property
+    def content_size(self) -> int:
+        """Bytes of the payload as JSON."""
+        return len(self.content_json.encode())
+
+    @cached_property
     def sha256(self) -> str:
         """Hash of the payload: equal content, equal hash."""
         return digest(self.content_json)

@@ -52,6 +52,17 @@ class Trust(StrEnum):
     """Anything else: documents, tool output, a model's own text. Data, never an instruction."""
 
 
+class Stage(StrEnum):
+    """How far a task is; each stage offers the tools that it needs and no others (see `stages.py`)."""
+
+    DISCOVERY = "discovery"
+    """Nothing is chosen yet: read and search."""
+    ANALYSIS = "analysis"
+    """The resource is chosen: narrow work on it."""
+    ACTION = "action"
+    """Before a consequential action: the one command that was named and approved."""
+
+
 class Region(StrEnum):
     """The part of the packet a kind lives in; everything before `TRAJECTORY` is the static head."""
 

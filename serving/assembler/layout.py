@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from serving.assembler.draft import Draft, DraftMessage, DraftTool, TextPart
@@ -24,6 +25,8 @@ JOINT: Final = "\n\n"
 
 OPEN_CALL_TEXT: Final = "No result has been recorded for this call."
 """Closes a call that has not returned: an open pair is never sent, and a pending call is never lost."""
+
+_TURNS: Final = frozenset({Kind.USER_TURN, Kind.ASSISTANT_TURN, Kind.TOOL_STEP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,13 @@ def _trajectory(
 ) -> list[DraftMessage]:
     last_user = max((index for index, item in enumerate(history) if item.kind is Kind.USER_TURN), default=-1)
     messages: list[DraftMessage] = []
+    standing: list[TextPart] = []
     for index, item in enumerate(history):
+        if item.kind not in _TURNS:
+            # Sent at this place before: it stays here, in the bytes it had.
+            standing += _parts([item], neutraliser)
+            continue
+        messages, standing = _with_standing(messages, standing, policy.carrier), []
         echo = policy.reasoning is ReasoningEcho.ALL or index > last_user
         match item.payload:
             case UserTurn(text=text, name=name):
@@ -145,10 +154,18 @@ def _trajectory(
                 messages.append(_whole(turn, item.id, neutraliser))
             case ToolStep() as step:
                 messages.extend(_step_messages(item.id, step, neutraliser, echo=echo))
-            case _:
-                # Not a turn, but sent at this place before: it stays here, in the bytes it had.
-                messages = carry(messages, _parts([item], neutraliser), policy.carrier, Region.TRAJECTORY)
-    return messages
+    return _with_standing(messages, standing, policy.carrier)
+
+
+def _with_standing(
+    messages: list[DraftMessage], parts: Sequence[TextPart], carrier: Carrier
+) -> list[DraftMessage]:
+    """Texts that stand in the history one after another: together at a tail, else each in its own message."""
+    if not parts:
+        return messages
+    if carrier is Carrier.TAIL_OF_LAST_TOOL_RESULT:
+        return carry(messages, parts, carrier, Region.TRAJECTORY)
+    return [*messages, *chain.from_iterable(carry((), [part], carrier, Region.TRAJECTORY) for part in parts)]
 
 
 def _step_messages(

@@ -17,7 +17,7 @@ ASSEMBLER_VERSION: Final = "2"
 """Raised when equal inputs may give other bytes than before."""
 
 
-_SINCE_SCHEMA_1: Final = {"masking", "compactions", "compaction", "status_bar", "inert_marks"}
+_SINCE_SCHEMA_1: Final = {"redaction", "masking", "compactions", "compaction", "status_bar", "inert_marks"}
 
 
 class DropReason(StrEnum):
@@ -31,6 +31,7 @@ class DropReason(StrEnum):
     NO_ATTEMPTS_LEFT = "no_attempts_left"
     DEADLINE_PASSED = "deadline_passed"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_NOT_IN_STAGE = "tool_not_in_stage"
     COMPACTED = "compacted"
     """A summary stands for it; the original is in the log."""
     UTILITY_NOT_POSITIVE = "utility_not_positive"
@@ -165,6 +166,22 @@ class MaskingRecord(Record):
     tokens_after: int
 
 
+class SensitiveItem(Record):
+    """An item in the packet whose text holds what looks like a secret or personal data; kinds only."""
+
+    item_id: str
+    kinds: tuple[str, ...]
+
+
+class RedactionVerdict(Record):
+    """What a look for secrets and personal data found in the packet, which goes out as it is."""
+
+    sensitive: tuple[SensitiveItem, ...]
+    """In packet order; empty: nothing was found."""
+    taken_out: tuple[str, ...]
+    """Kinds taken out of this manifest's own words (sources, owners, ids of the run)."""
+
+
 class CompactionRecord(Record):
     """A compaction in force, and what making it cost in tokens (None: the server did not say)."""
 
@@ -241,6 +258,8 @@ class ContextManifest(Record):
     faults: tuple[FaultRecord, ...]
     packet_sha256: str
     """Over messages and tools as sent."""
+    redaction: RedactionVerdict | None = None
+    """None: nobody looked."""
     masking: MaskingRecord | None = None
     """None: the policy masks nothing."""
     compactions: tuple[CompactionRecord, ...] = ()

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from serving.assembler.kinds import Kind
+from serving.assembler.kinds import Kind, Stage
 from serving.assembler.messages import Message, ToolCall, ToolSpec
-from serving.assembler.record import Instant, Record
+from serving.assembler.record import SORTED, Instant, Record
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -58,22 +58,43 @@ class ToolContract(Record):
     boilerplate: bool = False
     """Its results are not worth keeping once they are no longer the latest; masking leaves them out."""
     failures: tuple[str, ...] = ()
+    stages: Annotated[frozenset[Stage], SORTED] | None = None
+    """The stages that offer the tool; None: those that its authority implies (`stages.py`)."""
+
+    def _problem(self) -> str | None:
+        if self.authority is Authority.CONSEQUENTIAL and (self.stages or set()) - {Stage.ACTION}:
+            return (
+                f"{self.spec.name} is consequential, so its stages may hold 'action' alone; lower the authority "
+                "or the stages"
+            )
+        return None
+
+
+class Loads(StrEnum):
+    """What a line of the catalogue leads to."""
+
+    SKILL = "skill"
+    TOOL = "tool"
+    """A tool whose contract is sent only when it is called for."""
 
 
 class SkillEntry(Record):
-    """One line of the skill catalogue: a name and the condition under which to load it."""
+    """One line of the catalogue: a name and the condition under which to load what it stands for."""
 
     kind: Literal[Kind.SKILL_ENTRY] = Kind.SKILL_ENTRY
     name: Text
     description: Text
+    loads: Loads = Loads.SKILL
 
 
 class SkillBody(Record):
-    """A skill's text, placed in the history where it was called for and never moved."""
+    """A skill's text or one of its files, placed in the history where it was called for and never moved."""
 
     kind: Literal[Kind.SKILL_BODY] = Kind.SKILL_BODY
     name: Text
     text: Text
+    file: Text | None = None
+    """Which file of the skill `text` is; None: the body itself."""
 
 
 class Example(Record):
@@ -192,7 +213,8 @@ class ToolStep(Record):
         for name, ids in (("call", calls), ("result for call", results)):
             if twice := _first_repeated(ids):
                 return f"every {name} has its own id, but {twice} comes twice"
-        if orphans := [call_id for call_id in results if call_id not in calls]:
+        called = set(calls)
+        if orphans := [call_id for call_id in results if call_id not in called]:
             return f"every result answers a call of the same step, but {orphans[0]} was never called"
         return None
 
@@ -283,20 +305,26 @@ def pairing_problem(messages: Sequence[Message]) -> str | None:
     The rule: the tool messages directly after an assistant message answer exactly its calls, each id once
     (all of several parallel calls included), and a tool message stands nowhere else.
     """
-    waiting: list[str] = []
+    waiting: dict[str, None] = {}
     for message in messages:
         if message.role == "tool":
-            if message.tool_call_id not in waiting:
+            if message.tool_call_id is None or message.tool_call_id not in waiting:
                 return f"every tool result follows its call, but {message.tool_call_id} answers no open call"
-            waiting.remove(message.tool_call_id)
+            del waiting[message.tool_call_id]
             continue
         if waiting:
-            return f"every tool call is answered before the next message, but {waiting[0]} has no result"
-        waiting = [call.id for call in message.tool_calls]
-        if twice := _first_repeated(waiting):
+            return f"every tool call is answered before the next message, but {next(iter(waiting))} has no result"
+        ids = [call.id for call in message.tool_calls]
+        if twice := _first_repeated(ids):
             return f"every tool call has its own id, but {twice} comes twice in one message"
-    return f"every tool call is answered, but {waiting[0]} has no result" if waiting else None
+        waiting = dict.fromkeys(ids)
+    return f"every tool call is answered, but {next(iter(waiting))} has no result" if waiting else None
 
 
 def _first_repeated(ids: Sequence[str]) -> str | None:
-    return next((value for index, value in enumerate(ids) if value in ids[:index]), None)
+    seen: set[str] = set()
+    for value in ids:
+        if value in seen:
+            return value
+        seen.add(value)
+    return None

@@ -75,6 +75,8 @@ class ContextPolicy(Record):
     """When a part of the log makes room for a summary, and how; None: never."""
     status_bar: BarPolicy | None = None
     """What the bar says that the assembler builds for every packet; None: it builds none."""
+    look_for_secrets: bool = True
+    """Whether the manifest says which items hold what looks like a secret or personal data."""
     packer: PackerName = PackerName.GREEDY
     weights: UtilityWeights = Field(default_factory=UtilityWeights)
 

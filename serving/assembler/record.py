@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -35,6 +36,13 @@ class Record(BaseModel):
         if made is not data and (problem := made._problem()):
             raise UsageError(f"{cls.__name__}: {problem}.")
         return made
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy that computes its cached properties anew; pydantic's takes them along, outdated or not."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in copied.__dict__.keys() - type(self).model_fields.keys():
+            del copied.__dict__[name]
+        return copied
 
     def _problem(self) -> str | None:
         """What is wrong with the fields taken together, in words; None: nothing."""

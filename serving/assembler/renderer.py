@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from serving.assembler.messages import FRAMING, Message, PacketSpan, ToolSpec, item_of
 from serving.assembler.record import Record
+from serving.assembler.reuse import Reuse
 from serving.errors import LabError
 
 __all__ = ["FRAMING", "AddedToken", "CoarseReason", "Rendered", "Renderer", "RendererIdentity", "TokenSpan"]
@@ -47,6 +48,8 @@ class Rendered:
     spans: tuple[TokenSpan, ...]
     token_offsets: tuple[int, ...] = ()
     coarse: CoarseReason | None = None
+    reuse: Reuse | None = field(default=None, compare=False)
+    """No part of the result itself: equal packets give equal renderings, whatever this says."""
 
     def tokens_by_item(self) -> dict[str, int]:
         """Tokens of every item, its parts added up, and of `framing`; the values sum to the prompt tokens.

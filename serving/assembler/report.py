@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from serving.assembler.compaction import Compaction, CompactionPlan, NoCompaction
 from serving.assembler.draft import Draft
@@ -22,7 +23,6 @@ from serving.assembler.manifest import (
     DroppedItem,
     HistoryRange,
     InertMark,
-    ItemRecord,
     LimitsLeft,
     MaskingRecord,
     MaskRecord,
@@ -40,6 +40,7 @@ from serving.assembler.prepare import Prepared
 from serving.assembler.record import digest
 from serving.assembler.renderer import Rendered, RendererIdentity
 from serving.assembler.request import AssemblyRequest
+from serving.assembler.utility import Terms
 from serving.errors import LabError
 
 
@@ -211,29 +212,40 @@ def _status_bar(assembly: Assembly) -> BarRecord | None:
     return BarRecord(item_id=latest, mode=policy.mode, answers=bar.answers)
 
 
-def _record(item: ContextItem, assembly: Assembly) -> ItemRecord:
-    return ItemRecord(
-        id=item.id,
-        kind=item.kind,
-        layer=item.layer,
-        owner=item.owner,
-        source=item.source,
-        version=item.version,
-        sha256=assembly.originals.get(item.id, item).sha256,
-        terms=item.terms,
-        utility=assembly.worth[item.id],
-    )
-
-
 def _selected(item: ContextItem, assembly: Assembly, tokens: int, *, required: bool) -> SelectedItem:
-    shared = dict(_record(item, assembly))
-    return SelectedItem(**shared, required=required, tokens=tokens)
+    return SelectedItem(**_shared(item, assembly), required=required, tokens=tokens)
 
 
 def _dropped(drop: Drop, assembly: Assembly) -> DroppedItem:
-    shared = dict(_record(drop.item, assembly))
     tokens = assembly.expected.get(drop.item.id, drop.item.tokens)
-    return DroppedItem(**shared, reason=drop.reason, tokens=tokens)
+    return DroppedItem(**_shared(drop.item, assembly), reason=drop.reason, tokens=tokens)
+
+
+def _shared(item: ContextItem, assembly: Assembly) -> _Shared:
+    """The fields of `ItemRecord`; a dict, because a record made only to be copied is checked twice."""
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "layer": item.layer,
+        "owner": item.owner,
+        "source": item.source,
+        "version": item.version,
+        "sha256": assembly.originals.get(item.id, item).sha256,
+        "terms": item.terms,
+        "utility": assembly.worth[item.id],
+    }
+
+
+class _Shared(TypedDict):
+    id: str
+    kind: Kind
+    layer: Layer
+    owner: str
+    source: str
+    version: str | None
+    sha256: str
+    terms: Terms
+    utility: float
 
 
 def _budget(assembly: Assembly, framing: int) -> BudgetUse:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from serving.assembler.carry import Carry
 from serving.assembler.items import Classification, ContextItem
-from serving.assembler.kinds import Layer
+from serving.assembler.kinds import Layer, Stage
 from serving.assembler.record import SORTED, Instant, Record
 from serving.assembler.status_state import BarState
 
@@ -26,8 +26,10 @@ class Decision(StrEnum):
 class RequestContext(Record):
     """Who asks, for whom, and when: trusted facts, never taken from a model or a document."""
 
-    tenant: str
-    actor: str
+    tenant: str = Field(min_length=1)
+    """Compared exactly with the items'. That nobody is called so cannot be told here: items of other tenants
+    leave no trace, so the packet of an unknown tenant is that of one who owns nothing."""
+    actor: str = Field(min_length=1)
     groups: Annotated[frozenset[str], SORTED] = frozenset()
     clearance: Classification = Classification.INTERNAL
     subject: str | None = None
@@ -73,7 +75,26 @@ class TaskState(Record):
 
     limits: RunLimits = RunLimits()
     allowed_tools: Annotated[frozenset[str], SORTED] | None = None
-    """Names of the tools that this stage allows; None: all that are offered."""
+    """Names of the tools that the run allows; None: all that are offered."""
+    stage: Stage | None = None
+    """Offers only the tools of this stage (`stages.py`); None: of any."""
+    command: str | None = Field(default=None, min_length=1)
+    """Name of the one tool that stage `action` is about."""
+    approved: bool = False
+    """Whether `command` may run. Set by code from an approval it has checked: no text in the request, whoever
+    wrote it, is read for one."""
+
+    def _problem(self) -> str | None:
+        if self.approved and self.command is None:
+            return (
+                "an approval holds for one command, but no command is named; name it or leave approved false"
+            )
+        return None
+
+    @property
+    def approved_command(self) -> str | None:
+        """The command if it is approved."""
+        return self.command if self.approved else None
 
 
 class MissingReason(StrEnum):

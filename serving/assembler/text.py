@@ -50,10 +50,10 @@ def _written(item: ContextItem) -> str:
             return f"# {title}\n{text}" if title else text
         case OutputContract(text=text):
             return text
-        case SkillEntry(name=name, description=description):
-            return f"Skill {name}: {description}"
-        case SkillBody(name=name, text=text):
-            return fenced("skill", item, {"name": name}, text)
+        case SkillEntry(name=name, description=description, loads=loads):
+            return f"{loads.value.capitalize()} {name}: {description}"
+        case SkillBody(name=name, text=text, file=file):
+            return fenced("skill", item, {"name": name} | ({"file": file} if file else {}), text)
         case ToolContract(spec=spec):
             return fenced("tool", item, {"name": spec.name}, canonical_json(spec.to_api()))
         case TaskStateText(text=text):

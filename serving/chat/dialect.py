@@ -41,27 +41,40 @@ class Conversation(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """A normaliser: `conversation(messages, tools, traits)` and the template's keyword arguments."""
+    """A normaliser, in pure steps: each message alone, each tool alone, then what concerns several messages."""
 
     name: DialectName
-    conversation: Callable[[Sequence[JsonObject], Sequence[JsonObject], TemplateTraits], Conversation]
+    message: Callable[[JsonObject, TemplateTraits], JsonObject]
+    tool: Callable[[JsonObject], JsonObject]
+    together: Callable[[list[JsonObject], TemplateTraits], list[JsonObject]]
+    """Takes what `message` made."""
     keywords: Callable[[Mapping[str, JsonValue]], dict[str, JsonValue]]
+    """The template's keyword arguments."""
+
+    def conversation(
+        self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
+    ) -> Conversation:
+        """What the template is given for a body's messages and tools."""
+        read = [self.message(message, traits) for message in messages]
+        return Conversation(self.together(read, traits), [self.tool(tool) for tool in tools] or None)
 
 
 def dialect_named(name: str) -> Dialect:
     """The dialect called `name`. Raises: UsageError listing the names that exist."""
     if name == DialectName.VLLM_0_32:
-        return Dialect(DialectName.VLLM_0_32, _vllm_conversation, _vllm_keywords)
+        return Dialect(DialectName.VLLM_0_32, _vllm_message, _vllm_tool, _vllm_together, _vllm_keywords)
     if name == DialectName.PLAIN:
-        return Dialect(DialectName.PLAIN, _plain_conversation, dict)
+        return Dialect(DialectName.PLAIN, lambda message, _: dict(message), _same, _all, dict)
     known = ", ".join(DialectName)
     raise UsageError(f"Expected a dialect out of {known}, got {name!r}. Choose one of these.")
 
 
-def _plain_conversation(
-    messages: Sequence[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
-) -> Conversation:
-    return Conversation([dict(message) for message in messages], list(tools) or None)
+def _same(tool: JsonObject) -> JsonObject:
+    return tool
+
+
+def _all(messages: list[JsonObject], traits: TemplateTraits) -> list[JsonObject]:
+    return messages
 
 
 # --- vLLM 0.32 -------------------------------------------------------------------------------------------
@@ -88,13 +101,10 @@ def _vllm_keywords(keywords: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     return kept
 
 
-def _vllm_conversation(
-    messages: Sequence[JsonObject], tools: Sequence[JsonObject], traits: TemplateTraits
-) -> Conversation:
-    parsed = [_vllm_message(message, traits.content_format) for message in messages]
-    if not traits.has_developer_role and any(message["role"] == "developer" for message in parsed):
-        parsed = _merge_system([_developer_as_system(message) for message in parsed])
-    return Conversation(parsed, [_vllm_tool(tool) for tool in tools] or None)
+def _vllm_together(messages: list[JsonObject], traits: TemplateTraits) -> list[JsonObject]:
+    if not traits.has_developer_role and any(message["role"] == "developer" for message in messages):
+        return _merge_system([_developer_as_system(message) for message in messages])
+    return messages
 
 
 def _vllm_tool(tool: JsonObject) -> JsonObject:
@@ -117,12 +127,12 @@ def _vllm_tool(tool: JsonObject) -> JsonObject:
     return rekey(dumped, tool)
 
 
-def _vllm_message(message: JsonObject, content_format: ContentFormat) -> JsonObject:
+def _vllm_message(message: JsonObject, traits: TemplateTraits) -> JsonObject:
     role = message["role"]
     parts = _parts(message.get("content"))
     if role == "system":
         parts = _without_billing_header(parts)
-    out: JsonObject = {"role": role, "content": _vllm_content(parts, role, content_format)}
+    out: JsonObject = {"role": role, "content": _vllm_content(parts, role, traits.content_format)}
     if role == "assistant":
         calls = message.get("tool_calls")
         # An empty list is dropped, so that templates take their ordinary assistant branch.

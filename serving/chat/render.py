@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from pydantic import JsonValue
 
 from serving.assembler.packet import Message, PacketSpan, ToolSpec
-from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity, TokenSpan
+from serving.assembler.renderer import AddedToken, CoarseReason, Rendered, RendererIdentity
 from serving.chat.content_format import detect_content_format
-from serving.chat.dialect import DialectName, JsonObject, TemplateTraits, dialect_named
-from serving.chat.spans import check_spans, locate, token_spans
+from serving.chat.dialect import Conversation, DialectName, JsonObject, TemplateTraits, dialect_named
+from serving.chat.incremental import encoder_of
+from serving.chat.reading import Body, Reader
+from serving.chat.rewritten import RewriteWatch
+from serving.chat.spans import Located, check_spans, locate, token_spans
 from serving.chat.template import ChatTemplate
-from serving.chat.tokenizer import ChatTokenizer, Encoded, ShownToken, load_template, refuse_surrogates
-from serving.chat.traced import trace
+from serving.chat.tokenizer import ChatTokenizer, ShownToken, load_template, refuse_surrogates
 from serving.errors import UsageError
 
 
@@ -36,16 +38,18 @@ class ChatRenderer:
         template_kwargs: Mapping[str, JsonValue] | None = None,
         add_generation_prompt: bool = True,
         template_override: str | None = None,
+        incremental: bool = True,
     ) -> None:
         """Args: `template_kwargs` is what the request carries as `chat_template_kwargs`
-        (`enable_thinking` …); `template_override` replaces the folder's template source.
+        (`enable_thinking` …); `template_override` replaces the folder's template source; `incremental` takes
+        over what earlier renderings have done, which changes no result (`Rendered.reuse` says how much).
 
         Raises: UsageError for a folder without tokenizer or template, a template that does not compile,
         or an unknown dialect.
         """
         self.tokenizer = ChatTokenizer(folder)
-        self._dialect = dialect_named(dialect)
-        given = self._dialect.keywords(template_kwargs or {})
+        chosen = dialect_named(dialect)
+        given = chosen.keywords(template_kwargs or {})
         self._keywords: dict[str, JsonValue] = {
             "documents": None,
             **given,
@@ -64,7 +68,12 @@ class ChatRenderer:
             kwargs_sha256=_sha256(
                 json.dumps([self._keywords, self.tokenizer.named_tokens()], sort_keys=True)
             ),
-            dialect=self._dialect.name.value,
+            dialect=chosen.name.value,
+        )
+        self._reader = Reader(chosen, keep=incremental)
+        self._encode = encoder_of(self.tokenizer, incremental=incremental)
+        self._watch = (
+            RewriteWatch([self._generation_prompt(t) for t in self._templates]) if incremental else None
         )
 
     @property
@@ -80,49 +89,58 @@ class ChatRenderer:
         Raises: UsageError when the template refuses the messages, when a span names no place in them, or
         when the text holds an unpaired surrogate.
         """
-        return self.render_body(
-            [message.to_api() for message in messages], [tool.to_api() for tool in tools], spans
+        body = Body(
+            [message.to_api() for message in messages], [tool.to_api() for tool in tools], tuple(messages)
         )
+        return self._render(body, spans)
 
     def render_body(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], spans: Sequence[PacketSpan] = ()
     ) -> Rendered:
         """The same for messages and tools in the API's own form (recorded requests; text parts allowed)."""
-        body = _body(messages, tools)
-        text = self._text(body)
-        encoded = self._encode(text)
-        if not spans:
-            return _rendered(text, encoded, token_spans(encoded.starts, ()), None)
-        check_spans(spans, body)
-        traced = self._traced_text(body)
-        # Origins never change what is rendered; should an operation of some template prove that wrong, the
-        # plain render is the truth and no origin is trusted.
-        if traced is None or traced != text:
-            return _rendered(text, encoded, token_spans(encoded.starts, ()), CoarseReason.RENDER_DIFFERS)
-        located = locate(traced, spans)
-        return _rendered(text, encoded, token_spans(encoded.starts, located.spans), located.coarse)
+        return self._render(Body(list(messages), list(tools)), spans)
 
     def render_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """The prompt as text; same errors as `render`."""
-        return self._text(_body([m.to_api() for m in messages], [t.to_api() for t in tools]))
+        body = Body([m.to_api() for m in messages], [t.to_api() for t in tools], tuple(messages))
+        return self._text(body)
 
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """Each token of the prompt with its text, added tokens marked."""
         return self.tokenizer.show(rendered.token_ids)
 
-    # The seam for incremental work: conversation n+1 repeats most of n, so whoever caches text or ids of a
-    # prefix does it in these two methods, and `render_body` stays as it is.
-    def _text(self, body: JsonObject) -> str:
-        template, variables = self._variables(body)
+    def _render(self, body: Body, spans: Sequence[PacketSpan]) -> Rendered:
+        text = self._text(body)
+        encoded, reuse = self._encode(text)
+        located = Located((), None)
+        if spans:
+            check_spans(spans, {"messages": body.messages, "tools": body.tools})
+            traced = self._traced_text(body)
+            # Origins never change what is rendered; should an operation of some template prove that wrong,
+            # the plain render is the truth and no origin is trusted.
+            if traced is None or traced != text:
+                located = Located((), CoarseReason.RENDER_DIFFERS)
+            else:
+                located = locate(traced, spans)
+                if self._watch is not None:
+                    reuse = replace(reuse, rewritten=self._watch.rewritten(body, traced))
+        return Rendered(
+            token_ids=encoded.ids,
+            text=text,
+            spans=token_spans(encoded.starts, located.spans),
+            token_offsets=encoded.starts,
+            coarse=located.coarse,
+            reuse=reuse,
+        )
+
+    def _text(self, body: Body) -> str:
+        template, variables = self._variables(body, traced=False)
         text = template.render(variables)
         refuse_surrogates(text)
         return text
 
-    def _encode(self, text: str) -> Encoded:
-        return self.tokenizer.encode(text)
-
-    def _traced_text(self, body: JsonObject) -> str | None:
-        template, variables = self._variables(cast(JsonObject, trace(body)))
+    def _traced_text(self, body: Body) -> str | None:
+        template, variables = self._variables(body, traced=True)
         try:
             return template.render_traced(variables)
         except UsageError:
@@ -130,17 +148,28 @@ class ChatRenderer:
             # caller records the fallback.
             return None
 
-    def _variables(self, body: JsonObject) -> tuple[ChatTemplate, dict[str, object]]:
-        compiled = self._templates[bool(body["tools"])]
-        conversation = self._dialect.conversation(
-            cast(list[JsonObject], body["messages"]), cast(list[JsonObject], body["tools"]), compiled.traits
-        )
-        return compiled.template, {
-            **self.tokenizer.named_tokens(),
-            **self._keywords,
-            "messages": conversation.messages,
-            "tools": conversation.tools,
-        }
+    def _variables(self, body: Body, *, traced: bool) -> tuple[ChatTemplate, dict[str, object]]:
+        if not body.messages:
+            raise UsageError(
+                "Expected at least one message, got none. A chat prompt needs a message to answer."
+            )
+        compiled = self._templates[bool(body.tools)]
+        conversation = self._reader.read(body, compiled.traits, traced=traced)
+        return compiled.template, self._given(conversation)
+
+    def _given(self, conversation: Conversation) -> dict[str, object]:
+        return {**self.tokenizer.named_tokens(), **self._keywords, **conversation._asdict()}
+
+    def _generation_prompt(self, compiled: _Compiled) -> str | None:
+        """What this template puts behind the last message; None where a tiny conversation does not tell."""
+        tiny = Body([{"role": "user", "content": "x"}], [])
+        given = self._given(self._reader.read(tiny, compiled.traits, traced=False))
+        try:
+            ended = compiled.template.render({**given, "add_generation_prompt": False})
+            whole = compiled.template.render(given)
+        except UsageError:
+            return None
+        return whole.removeprefix(ended) if whole.startswith(ended) else None
 
 
 class _Compiled:
@@ -151,20 +180,6 @@ class _Compiled:
             # vLLM looks for the quoted word, no more.
             has_developer_role='"developer"' in source or "'developer'" in source,
         )
-
-
-def _body(messages: Sequence[JsonObject], tools: Sequence[JsonObject]) -> JsonObject:
-    if not messages:
-        raise UsageError("Expected at least one message, got none. A chat prompt needs a message to answer.")
-    return {"messages": list(messages), "tools": list(tools)}
-
-
-def _rendered(
-    text: str, encoded: Encoded, spans: tuple[TokenSpan, ...], coarse: CoarseReason | None
-) -> Rendered:
-    return Rendered(
-        token_ids=encoded.ids, text=text, spans=spans, token_offsets=encoded.starts, coarse=coarse
-    )
 
 
 def _sha256(text: str) -> str:

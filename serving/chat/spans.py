@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from pydantic import JsonValue
 
 from serving.assembler.messages import FRAMING, MessagePath, PacketSpan
 from serving.assembler.renderer import CoarseReason, TokenSpan
@@ -39,7 +38,7 @@ def body_path(path: MessagePath) -> MessagePath:
     return path
 
 
-def check_spans(spans: Sequence[PacketSpan], body: Mapping[str, JsonValue]) -> None:
+def check_spans(spans: Sequence[PacketSpan], body: Mapping[str, object]) -> None:
     """Raises: UsageError for a path that is not in the body, or characters that its string does not have."""
     for span in spans:
         value: object = body
@@ -106,15 +105,19 @@ class _Index:
 
     def __init__(self, spans: Sequence[PacketSpan]) -> None:
         self._spans = spans
+        self._whole = [span.start == 0 and span.end is None for span in spans]
         self._by_path: dict[MessagePath, list[int]] = {}
         for number, span in enumerate(spans):
             self._by_path.setdefault(body_path(span.path), []).append(number)
+        self._depths = sorted({len(path) for path in self._by_path}, reverse=True)
         self._cache: dict[Leaf, tuple[int, ...]] = {}
 
-    def split(self, run: Run) -> list[tuple[int, tuple[int, ...]]]:
+    def split(self, run: Run) -> Sequence[tuple[int, tuple[int, ...]]]:
         """The run in pieces (length, covering spans) that lie wholly inside or outside every span."""
         assert run.leaf is not None
         covering = self.covering(run.leaf)
+        if all(self._whole[number] for number in covering):
+            return ((run.length, covering),)
         cuts = {run.offset, run.offset + run.length}
         if run.offset >= 0:
             bounds = [edge for number in covering for edge in self._edges(number)]
@@ -130,29 +133,26 @@ class _Index:
         if leaf not in self._cache:
             path = leaf.path
             numbers: list[int] = []
-            for depth in range(len(path), 0, -1):
-                here = self._by_path.get(path[:depth], [])
+            for depth in self._depths:
+                here = self._by_path.get(path[:depth], []) if depth <= len(path) else []
                 for number in here:
-                    if depth < len(path) and not self._is_whole(number):
+                    if depth < len(path) and not self._whole[number]:
                         raise UsageError(
                             f"Expected span {self._spans[number].item_id!r} to cover all of "
                             f"{self._spans[number].path!r}, which the server re-serialises, got a part. "
                             "Name the whole value."
                         )
                 # Among spans of one path a partial one is narrower than the whole.
-                numbers += sorted(here, key=self._is_whole)
+                numbers += sorted(here, key=self._whole.__getitem__) if len(here) > 1 else here
             self._cache[leaf] = tuple(numbers)
         return self._cache[leaf]
 
-    def _is_whole(self, number: int) -> bool:
-        return self._spans[number].start == 0 and self._spans[number].end is None
-
     def _edges(self, number: int) -> tuple[int, ...]:
         span = self._spans[number]
-        return () if self._is_whole(number) else (span.start, *(() if span.end is None else (span.end,)))
+        return () if self._whole[number] else (span.start, *(() if span.end is None else (span.end,)))
 
     def _covers(self, number: int, run: Run, offset: int) -> bool:
-        if self._is_whole(number):
+        if self._whole[number]:
             return True
         span = self._spans[number]
         # Structure and blurred text have no position, so only whole spans take them.
@@ -162,18 +162,18 @@ class _Index:
 def token_spans(starts: Sequence[int], located: Sequence[TextSpan]) -> tuple[TokenSpan, ...]:
     """Every token by the character of its first byte; sorted, disjoint, covering all tokens."""
     spans: list[TokenSpan] = []
-    place = 0
-    begin, current = 0, FRAMING
-    for token, start in enumerate(starts):
-        while place < len(located) and located[place].end <= start:
-            place += 1
-        inside = place < len(located) and located[place].start <= start
-        item = located[place].item_id if inside else FRAMING
-        if item != current and token > begin:
-            spans.append(TokenSpan(start=begin, end=token, item_id=current))
-            begin = token
-        current = item
-    if begin < len(starts):
-        spans.append(TokenSpan(start=begin, end=len(starts), item_id=current))
+
+    def add(end: int, item_id: str) -> None:
+        begin = spans[-1].end if spans else 0
+        if spans and spans[-1].item_id == item_id:
+            spans[-1] = TokenSpan(spans[-1].start, end, item_id)
+        elif begin < end:
+            spans.append(TokenSpan(begin, end, item_id))
+
+    for span in located:
+        # Tokens of one character, cut inside it, start at the same place and stay together.
+        add(bisect_left(starts, span.start), FRAMING)
+        add(bisect_left(starts, span.end), span.item_id)
+    add(len(starts), FRAMING)
     assert sum(span.end - span.start for span in spans) == len(starts)
     return tuple(spans)

@@ -34,7 +34,7 @@ class ChatTemplate:
         """Raises: UsageError when `source` is not a valid template."""
         self.source = source
         try:
-            self._plain = _environment(ImmutableSandboxedEnvironment, _tojson).from_string(source)
+            self._plain = _environment(_Sandbox, _tojson).from_string(source)
             self._traced = _environment(_TracingEnvironment, _traced_tojson).from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise UsageError(
@@ -99,9 +99,7 @@ def _traced_tojson(
     return to_json(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment(
-    kind: type[ImmutableSandboxedEnvironment], tojson: Callable[..., str]
-) -> ImmutableSandboxedEnvironment:
+def _environment(kind: type[_Sandbox], tojson: Callable[..., str]) -> ImmutableSandboxedEnvironment:
     environment = kind(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
     )
@@ -146,7 +144,20 @@ class _TracingCode(CodeGenerator):
         self.write(")))")
 
 
-class _TracingEnvironment(ImmutableSandboxedEnvironment):
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """transformers' sandbox; a mapping's entry is read without asking for a Python attribute first.
+
+    Chat templates do little else, and jinja2 raises and catches an exception each time to find that a `dict`
+    has no attribute of that name. The names that it has are left to jinja2.
+    """
+
+    def getattr(self, obj: object, attribute: str) -> object:
+        if type(obj) is dict and attribute in obj and not hasattr(dict, attribute):
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
+class _TracingEnvironment(_Sandbox):
     """The same environment; what an operation unaware of origins returns adopts its inputs' origin."""
 
     code_generator_class = _TracingCode

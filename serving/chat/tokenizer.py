@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from tokenizers import Tokenizer
 
 from serving.assembler.renderer import AddedToken
+from serving.chat.cuts import cuts_of
 from serving.errors import UsageError
 from serving.text import find_surrogate
 
@@ -60,6 +61,7 @@ class ChatTokenizer:
         self.config = _read_config(folder / "tokenizer_config.json")
         decoder = self._tokenizer.get_added_tokens_decoder()
         self._added = frozenset(decoder)
+        self.cuts = cuts_of(self._tokenizer)
         self.added = tuple(sorted(AddedToken(token.content, token.special) for token in decoder.values()))
 
     def encode(self, text: str) -> Encoded:

@@ -8,7 +8,6 @@ text would not: `startswith`, `strip` and `split` see them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, SupportsIndex
 
 from pydantic import JsonValue
@@ -16,8 +15,7 @@ from pydantic import JsonValue
 from serving.assembler.packet import MessagePath
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A string of the request body, or a container whose punctuation is printed, by its path."""
 
     path: MessagePath
@@ -51,16 +49,29 @@ def runs_of(text: str) -> tuple[Run, ...]:
 def _compact(runs: Iterable[Run]) -> tuple[Run, ...]:
     merged: list[Run] = []
     for run in runs:
-        if run.length == 0:
+        if not run.length:
             continue
-        if merged and merged[-1].leaf == run.leaf:
+        # Runs of one leaf are rarely neighbours; the rest is not worth a call.
+        if merged and run.leaf == merged[-1].leaf and _follows(merged[-1], run):
             last = merged[-1]
-            follows = run.offset == (last.offset if last.offset < 0 else last.offset + last.length)
-            if follows:
-                merged[-1] = Run(last.length + run.length, last.leaf, last.offset)
-                continue
-        merged.append(run)
+            merged[-1] = Run(last.length + run.length, last.leaf, last.offset)
+        else:
+            merged.append(run)
     return tuple(merged)
+
+
+def _follows(last: Run, run: Run) -> bool:
+    return run.leaf == last.leaf and run.offset == (
+        last.offset if last.offset < 0 else last.offset + last.length
+    )
+
+
+def _glued(first: tuple[Run, ...], second: tuple[Run, ...]) -> tuple[Run, ...]:
+    """Both in a row; each is compact already, so only the seam can be joined."""
+    if first and second and _follows(first[-1], second[0]):
+        last = first[-1]
+        return (*first[:-1], Run(last.length + second[0].length, last.leaf, last.offset), *second[1:])
+    return first + second
 
 
 def cut(runs: Sequence[Run], start: int, end: int) -> list[Run]:
@@ -84,17 +95,23 @@ class Traced(str):
     runs: tuple[Run, ...]
 
     def __new__(cls, text: str, runs: Iterable[Run]) -> Traced:
-        self = super().__new__(cls, text)
-        self.runs = _compact(runs)
+        return cls._of(text, _compact(runs))
+
+    @classmethod
+    def _of(cls, text: str, compact: tuple[Run, ...]) -> Traced:
+        self = str.__new__(cls, text)
+        self.runs = compact
         return self
 
     @classmethod
     def whole(cls, text: str, path: MessagePath) -> Traced:
         """All of `text` is the leaf at `path`."""
-        return cls(text, (Run(len(text), Leaf(path), 0),))
+        return cls._of(text, (Run(len(text), Leaf(path), 0),) if text else ())
 
     def _slice(self, start: int, end: int) -> Traced:
-        return Traced(str.__getitem__(self, slice(start, end)), cut(self.runs, start, end))
+        if start == 0 and end == len(self):
+            return self
+        return Traced._of(str.__getitem__(self, slice(start, end)), tuple(cut(self.runs, start, end)))
 
     # `str(x)` on a subclass would otherwise drop the origins; jinja2 calls it on everything it prints.
     def __str__(self) -> str:
@@ -103,13 +120,13 @@ class Traced(str):
     def __add__(self, other: str) -> str:
         if not isinstance(other, str):
             return NotImplemented
-        return Traced(str.__add__(self, other), (*self.runs, *runs_of(other)))
+        return Traced._of(str.__add__(self, other), _glued(self.runs, runs_of(other)))
 
     # Python tries a subclass's reflected method first, so "literal" + traced comes here.
     def __radd__(self, other: str) -> str:
         if not isinstance(other, str):
             return NotImplemented
-        return Traced(str.__add__(other, self), (*runs_of(other), *self.runs))
+        return Traced._of(str.__add__(other, self), _glued(runs_of(other), self.runs))
 
     def __getitem__(self, key: SupportsIndex | slice) -> str:
         text = str.__getitem__(self, key)
@@ -208,10 +225,11 @@ def join(separator: str, pieces: Iterable[str]) -> str:
     if not isinstance(separator, Traced) and not any(isinstance(part, Traced) for part in parts):
         return text
     runs: list[Run] = []
+    between = runs_of(separator)
     for index, part in enumerate(parts):
-        if index:
-            runs.extend(runs_of(separator))
-        runs.extend(runs_of(part))
+        if index and between:
+            runs += between
+        runs += runs_of(part)
     return Traced(text, runs)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import json.encoder
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from serving.chat.traced import STRUCTURE, Leaf, Run, Traced, concat, cut, leaves_in, runs_of
+from serving.chat.traced import STRUCTURE, Leaf, Run, Traced, cut, leaves_in, runs_of
 
 
 def to_json(
@@ -29,70 +28,87 @@ def to_json(
         )
     item, key = separators or ((", ", ": ") if indent is None else (",", ": "))
     step = " " * indent if isinstance(indent, int) else indent
-    return concat(_Encoder(ensure_ascii, step, item, key, sort_keys).chunks(value, None, 0))
+    writer = _Writer(ensure_ascii, step, item, key, sort_keys)
+    writer.value(value, None, 0)
+    return Traced("".join(writer.texts), writer.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoder:
-    ensure_ascii: bool
-    step: str | None
-    item_separator: str
-    key_separator: str
-    sort_keys: bool
+class _Writer:
+    """Writes values one after the other: their text, and the origin of its characters."""
 
-    def chunks(self, value: object, owner: Leaf | None, depth: int) -> Iterator[str]:
+    def __init__(
+        self, ensure_ascii: bool, step: str | None, item_separator: str, key_separator: str, sort_keys: bool
+    ) -> None:
+        self.texts: list[str] = []
+        self.runs: list[Run] = []
+        self._ensure_ascii = ensure_ascii
+        self._encode = (
+            json.encoder.encode_basestring_ascii if ensure_ascii else json.encoder.encode_basestring
+        )
+        self._step = step
+        self._item_separator = item_separator
+        self._key_separator = key_separator
+        self._sort_keys = sort_keys
+
+    def value(self, value: object, owner: Leaf | None, depth: int) -> None:
         if isinstance(value, str):
-            yield self._string(value, owner)
+            self._string(value, owner)
         elif isinstance(value, dict):
-            first = next(iter(value), None)
-            own = runs_of(first)[0].leaf if isinstance(first, Traced) and first else owner
-            pairs = sorted(value.items()) if self.sort_keys else value.items()
-            entries = (
-                (self._key(key, own), _owned(self.key_separator, own), *self.chunks(part, own, depth + 1))
-                for key, part in pairs
-            )
-            yield from self._container("{}", entries, own, depth)
+            self._object(value, owner, depth)
         elif isinstance(value, list | tuple):
-            elements = (tuple(self.chunks(part, owner, depth + 1)) for part in value)
-            yield from self._container("[]", elements, owner, depth)
+            self._add("[", owner)
+            for number, part in enumerate(value):
+                self._lead(number, owner, depth)
+                self.value(part, owner, depth + 1)
+            self._close("]", owner, depth, empty=not value)
         else:
-            yield _owned(json.dumps(value), owner)
+            self._add(json.dumps(value), owner)
 
-    def _container(
-        self, brackets: str, entries: Iterable[tuple[str, ...]], owner: Leaf | None, depth: int
-    ) -> Iterator[str]:
-        empty = True
-        yield _owned(brackets[0], owner)
-        for entry in entries:
-            lead = "" if empty else self.item_separator
-            if self.step is not None:
-                lead += "\n" + self.step * (depth + 1)
-            yield _owned(lead, owner)
-            yield from entry
-            empty = False
-        if self.step is not None and not empty:
-            yield _owned("\n" + self.step * depth, owner)
-        yield _owned(brackets[1], owner)
+    def _object(self, value: dict[object, object], owner: Leaf | None, depth: int) -> None:
+        first = next(iter(value), None)
+        own = first.runs[0].leaf if isinstance(first, Traced) and first else owner
+        self._add("{", own)
+        pairs = sorted(value.items()) if self._sort_keys else value.items()
+        for number, (key, part) in enumerate(pairs):
+            self._lead(number, own, depth)
+            if isinstance(key, str):
+                self._string(key, own)
+            else:
+                # json.dumps turns the other allowed keys (numbers, booleans, null) into strings of their JSON.
+                self._add(json.dumps({key: 0})[1:-4], own)
+            self._add(self._key_separator, own)
+            self.value(part, own, depth + 1)
+        self._close("}", own, depth, empty=not value)
 
-    def _key(self, key: object, owner: Leaf | None) -> str:
-        if isinstance(key, str):
-            return self._string(key, owner)
-        # json.dumps turns the other allowed keys (numbers, booleans, null) into strings of their JSON.
-        return _owned(json.dumps({key: 0})[1:-4], owner)
+    def _lead(self, number: int, owner: Leaf | None, depth: int) -> None:
+        lead = self._item_separator if number else ""
+        if self._step is not None:
+            lead += "\n" + self._step * (depth + 1)
+        if lead:
+            self._add(lead, owner)
 
-    def _string(self, text: str, owner: Leaf | None) -> str:
-        encode = json.encoder.encode_basestring_ascii if self.ensure_ascii else json.encoder.encode_basestring
-        encoded = encode(str.__str__(text))
-        runs = [Run(1, owner, STRUCTURE), *self._escaped(text, len(encoded) - 2), Run(1, owner, STRUCTURE)]
-        return Traced(encoded, runs)
+    def _close(self, bracket: str, owner: Leaf | None, depth: int, *, empty: bool) -> None:
+        if self._step is not None and not empty:
+            bracket = "\n" + self._step * depth + bracket
+        self._add(bracket, owner)
 
-    def _escaped(self, text: str, encoded_length: int) -> list[Run]:
+    def _add(self, text: str, owner: Leaf | None) -> None:
+        self.texts.append(text)
+        self.runs.append(Run(len(text), owner, STRUCTURE))
+
+    def _string(self, text: str, owner: Leaf | None) -> None:
+        encoded = self._encode(str.__str__(text))
+        quote = Run(1, owner, STRUCTURE)
+        self.texts.append(encoded)
+        self.runs += (quote, *self._escaped(text, len(encoded) - 2), quote)
+
+    def _escaped(self, text: str, encoded_length: int) -> Sequence[Run]:
         origins = runs_of(text)
         if encoded_length == len(text):
-            return list(origins)
+            return origins
         runs: list[Run] = []
         position = 0
-        for match in _ESCAPED_ASCII.finditer(text) if self.ensure_ascii else _ESCAPED.finditer(text):
+        for match in _ESCAPED_ASCII.finditer(text) if self._ensure_ascii else _ESCAPED.finditer(text):
             runs.extend(cut(origins, position, match.start()))
             encode = json.encoder.encode_basestring_ascii
             width = len(encode(match.group())) - 2
@@ -103,7 +119,3 @@ class _Encoder:
 
 _ESCAPED = re.compile(r'[\x00-\x1f\\"]')
 _ESCAPED_ASCII = re.compile(r"[^ !#-\[\]-~]")
-
-
-def _owned(text: str, owner: Leaf | None) -> str:
-    return text if owner is None else Traced(text, (Run(len(text), owner, STRUCTURE),))

@@ -7,11 +7,12 @@ The assembler reads what these give it and never writes here. No store has a clo
 
 from __future__ import annotations
 
+from serving.redact import Redaction, Redactor
 from serving.stores.artifacts import ArtifactRef, ArtifactStore
 from serving.stores.events import Drain, EventKind, EventQueue, HarnessEvent, LoggedEvent
 from serving.stores.memories import LoadedMemories, MemoryStore, Refused, Withheld
 from serving.stores.memory_policy import MemoryDraft, MemoryPolicy, Refusal, StoredMemory
-from serving.stores.redaction import Redaction, Redactor
+from serving.stores.tool_output import observe, observed
 
 __all__ = [
     "ArtifactRef",
@@ -31,4 +32,6 @@ __all__ = [
     "Refused",
     "StoredMemory",
     "Withheld",
+    "observe",
+    "observed",
 ]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from serving.assembler import ContextItem, Memory, RequestContext
+from serving.redact import Redactor, SecretRedactor
 from serving.stores.database import Database
 from serving.stores.memory_policy import MemoryDraft, MemoryPolicy, Refusal, StoredMemory
-from serving.stores.redaction import Redactor
 from serving.text import require_unicode_text
 
 _APPLICATION_ID: Final = 0x63746D31  # "ctm1"
@@ -58,10 +58,10 @@ class MemoryStore:
     cannot be used; a redactor's exception comes through, and nothing is kept.
     """
 
-    def __init__(self, path: Path, *, policy: MemoryPolicy, redactor: Redactor) -> None:
+    def __init__(self, path: Path, *, policy: MemoryPolicy, redactor: Redactor | None = None) -> None:
         self._database = Database(path, _SCHEMA, application_id=_APPLICATION_ID)
         self._policy = policy
-        self._redactor = redactor
+        self._redactor = SecretRedactor() if redactor is None else redactor
 
     def write(self, draft: MemoryDraft, context: RequestContext) -> StoredMemory | Refused:
         """Keep a redacted memory about the context's subject, if the policy allows it.

@@ -131,6 +131,7 @@ def work(tasks: int = 3, noise: int = 12) -> Work:
         content = _noise(number, noise)
         if number == 0:
             content += "Note of the owner: files under /srv/legal-hold must never be deleted, see LH-4471.\n"
+            content += "The vendor closes an account after 3 logins an hour.\n"
         say(step(f"c{number}_a", content))
         say(
             step(
@@ -159,6 +160,8 @@ def work(tasks: int = 3, noise: int = 12) -> Work:
     say(step("now", "migration list: 1 open"))
     probes += [
         Probe(kind=ProbeKind.RARE_CONSTRAINT, needles=("/srv/legal-hold", "never be deleted", "LH-4471")),
+        # Nothing in its words marks it as a rule.
+        Probe(kind=ProbeKind.RARE_CONSTRAINT, needles=("after 3 logins an hour",)),
         Probe(kind=ProbeKind.CURRENT_GOAL, needles=("Now go on with the migration",)),
         Probe(kind=ProbeKind.NEXT_ACTION, needles=(f"migrate_{tasks - 1}.py", f"db-{tasks - 1}")),
     ]
@@ -170,13 +173,18 @@ def cycles(
     ends: Sequence[int],
     chosen: CompactionPolicy,
     summariser: Summariser = extractive,
+    *,
+    budget: int | None = None,
 ) -> tuple[Compaction, ...]:
-    """A compaction after every task, each one stored and sent with all later requests."""
+    """A compaction after every task, each one stored and sent with all later requests.
+
+    With a budget only where the log is over the threshold, else always.
+    """
     done: list[Compaction] = []
     for end in [*ends[1:], len(history)]:
-        made = plan(history[:end], chosen, done=done)
+        used = 8000 if budget is None else size(apply_compactions(history[:end], done))
+        made = plan(history[:end], chosen, done=done, used=used, budget=budget or 8000)
         if isinstance(made, CompactionPlan) and isinstance(result := run(made, summariser), Compaction):
-            apply_compactions(history, [*done, result])
             done.append(result)
     return tuple(done)
 

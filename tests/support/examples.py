@@ -1,4 +1,4 @@
-"""How many examples the assembler's invariants are tried on: 10,000 in `make test-full`, fewer in `make test`."""
+"""How many examples the assembler's invariants are tried on: 10,000 in `make test-full`, 100 in `make test`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from hypothesis import HealthCheck, settings
 FULL = os.environ.get("CTXLAB_FULL") == "1"
 """Set by `make test-full`."""
 
+_EXAMPLES = int(os.environ.get("CTXLAB_EXAMPLES", "10000" if FULL else "100"))
+"""Mutation testing runs the same properties thousands of times and sets a smaller number."""
+
 INVARIANT = settings(
-    max_examples=10_000 if FULL else 150,
+    max_examples=_EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

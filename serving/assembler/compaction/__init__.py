@@ -14,7 +14,7 @@ from serving.assembler.compaction.extractive import extractive
 from serving.assembler.compaction.finish import call_failed, finish
 from serving.assembler.compaction.plan import plan_compaction
 from serving.assembler.compaction.policy import CompactionPolicy, OnUnsupported, Reach, Strategy
-from serving.assembler.compaction.probes import Grade, Outcome, Probe, ProbeKind, grade, scores
+from serving.assembler.compaction.probes import Grade, Outcome, Probe, ProbeKind, Scores, grade, scores
 from serving.assembler.compaction.records import (
     Compaction,
     CompactionFailure,
@@ -56,6 +56,7 @@ __all__ = [
     "Refused",
     "Replaced",
     "Replacement",
+    "Scores",
     "Source",
     "SpareReason",
     "Spared",

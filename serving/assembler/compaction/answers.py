@@ -85,8 +85,6 @@ def check_answer(task: SummaryTask, text: str, finish_reason: str | None) -> Non
     if finish_reason == "length":
         raise AnswerRefusedError(RefusalReason.TRUNCATED, "the server cut the answer at its output limit")
     lines = [line.strip() for line in stripped.splitlines() if line.strip()]
-    if all(_is_placeholder(line.lstrip("# "), task) for line in lines):
-        raise AnswerRefusedError(RefusalReason.PLACEHOLDER, f"the whole answer is {shortly(stripped)}")
     # The first line of a traceback says nothing of whose it is, so the next one has to be known too.
     opening = [_BULLET.sub("", line, count=1) for line in lines[: 2 if _TRACEBACK.search(lines[0]) else 1]]
     is_error = any(pattern.match(opening[0]) for pattern in (_TRACEBACK, *_ERROR_OPENINGS))
@@ -94,6 +92,8 @@ def check_answer(task: SummaryTask, text: str, finish_reason: str | None) -> Non
         raise AnswerRefusedError(
             RefusalReason.ERROR_TEXT, f"the answer opens with {shortly(opening[0])}, which is in no source"
         )
+    if all(_is_placeholder(line.lstrip("# "), task) for line in lines):
+        raise AnswerRefusedError(RefusalReason.PLACEHOLDER, f"the whole answer is {shortly(stripped)}")
     last = _BULLET.sub("", lines[-1], count=1)
     if _CUT.search(last) and not _in_sources(last, task):
         raise AnswerRefusedError(RefusalReason.TRUNCATED, f"the answer ends with {shortly(last[-_QUOTED:])}")

@@ -20,10 +20,10 @@ from serving.assembler.compaction.records import (
     SpareReason,
 )
 from serving.assembler.compaction.strategies import strategy_named
-from serving.assembler.compaction.strategy import LEAST_INPUT, CompactionStrategy, Situation
-from serving.assembler.compaction.survey import Eligible, Survey, framed, last_user_turn, survey
+from serving.assembler.compaction.strategy import Asked, CompactionStrategy, Situation
+from serving.assembler.compaction.survey import Eligible, Survey, framed, survey
 from serving.assembler.items import ContextItem
-from serving.assembler.payloads import Summary
+from serving.assembler.payloads import Summary, UserTurn
 
 _ID_CHARACTERS = 12
 
@@ -65,20 +65,18 @@ def plan_compaction(
     situation = Situation(
         policy=policy,
         count=count,
-        query=last_user_turn(current),
+        asked_last=next((item for item in reversed(current) if isinstance(item.payload, UserTurn)), None),
         input_limit=(policy.most_input_tokens or budget) - policy.target_tokens,
         excess=used - int(policy.down_to * budget),
     )
     groups = strategy.groups(found.eligible, situation)
     if not groups:
         return no(NoCompactionReason.NOTHING_ELIGIBLE, _spared(found, current, ()))
-    replacements = [
-        made for group in groups if (made := _replacement(group, strategy, situation)) is not None
-    ]
+    made = [_replacement(group, strategy, situation) for group in groups]
+    replacements = [one for one in made if isinstance(one, Replacement)]
     if not replacements:
-        starved = situation.input_limit < LEAST_INPUT
-        reason = NoCompactionReason.NO_ROOM_FOR_SUMMARISER if starved else NoCompactionReason.WOULD_NOT_SHRINK
-        return no(reason, _spared(found, current, ()))
+        first = next(one for one in made if isinstance(one, NoCompactionReason))
+        return no(first, _spared(found, current, ()))
     return CompactionPlan(
         policy=policy,
         strategy_version=strategy.version,
@@ -95,15 +93,15 @@ def summary_id(plan_id: str, number: int) -> str:
 
 def _replacement(
     group: Sequence[Eligible], strategy: CompactionStrategy, situation: Situation
-) -> Replacement | None:
+) -> Replacement | NoCompactionReason:
     before = sum(one.tokens for one in group)
     stands_for = tuple(item_id for one in group for item_id in _originals(one))
     empty = Summary(text="-", strategy=strategy.name, version=strategy.version, covers=stands_for)
     asked = strategy.ask(
         group, before - situation.count(framed(summary_id("0" * _ID_CHARACTERS, 0), empty)), situation
     )
-    if asked is None:
-        return None
+    if not isinstance(asked, Asked):
+        return asked
     return Replacement(
         covers=tuple(Covered(id=one.item.id, sha256=one.item.sha256) for one in group),
         stands_for=stands_for,
@@ -112,6 +110,7 @@ def _replacement(
         tasks=asked.tasks,
         verbatim=asked.verbatim,
         tokens_before=before,
+        most_tokens=min(situation.policy.most_checkpoint_tokens, situation.input_limit // 2),
     )
 
 

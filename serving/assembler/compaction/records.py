@@ -122,6 +122,8 @@ class Replacement(Record):
     verbatim: tuple[Source, ...] = ()
     """Parts of the covered items that the summary repeats in their own words."""
     tokens_before: int
+    most_tokens: int
+    """Bound of a checkpoint's text: the policy's, and half of a prompt, so that the next one can read it."""
 
 
 class CompactionPlan(Record):

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Form, Replacement, Source, SummaryTask
+from serving.assembler.compaction.records import (
+    CountTokens,
+    Form,
+    NoCompactionReason,
+    Replacement,
+    Source,
+    SummaryTask,
+)
+from serving.assembler.compaction.scopes import at_least_as_wide
 from serving.assembler.compaction.survey import Eligible
-from serving.assembler.payloads import Claim
+from serving.assembler.items import ContextItem
+from serving.assembler.payloads import Claim, UserTurn
 
 SMALLEST_SUMMARY: Final = 16
 """Tokens below which no summary is asked for: nothing useful fits."""
@@ -38,11 +47,20 @@ class Situation:
 
     policy: CompactionPolicy
     count: CountTokens
-    query: Source | None
+    asked_last: ContextItem | None
+    """The last user turn."""
     input_limit: int
     """Tokens of one summariser prompt, its answer not included."""
     excess: int
     """Tokens that the prompt is over `down_to`."""
+
+    def query_for(self, group: Sequence[Eligible]) -> Source | None:
+        """What the user asked last, unless a reader of the group's summary may not read it."""
+        item = self.asked_last
+        if item is None or not isinstance(item.payload, UserTurn) or not item.payload.text:
+            return None
+        wide = at_least_as_wide(item.scope, group[0].item.scope)
+        return Source(id=item.id, text=item.payload.text) if wide else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +96,8 @@ class CompactionStrategy(Protocol):
     def groups(self, eligible: Sequence[Eligible], situation: Situation) -> tuple[tuple[Eligible, ...], ...]:
         """What each summary is to cover; items in no group stay as they are."""
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
-        """What to ask; fewer than `room` tokens must come of it. None: no answer worth having has room."""
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
+        """What to ask, such that fewer than `room` tokens come of it; or why no question makes sense."""
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens
@@ -110,10 +128,10 @@ def questions(
     wording: str,
     query: Source | None = None,
     earlier: Source | None = None,
-) -> tuple[SummaryTask, ...] | None:
+) -> tuple[SummaryTask, ...] | NoCompactionReason:
     """`sources` in as few prompts as the input limit allows; all answers together may fill half of `room`.
 
-    None where next to nothing could be read or written.
+    A reason instead where next to nothing could be read or written.
     """
     policy, count = situation.policy, situation.count
     limit = situation.input_limit - count(f"{wording}\n{RULES}")
@@ -123,11 +141,11 @@ def questions(
         query = Source(id=query.id, text=cut(query.text, max(1, limit // _QUERY_SHARE), count))
         limit -= count(query.text) + count(_SOURCE_FENCE)
     if limit < LEAST_INPUT:
-        return None
+        return NoCompactionReason.NO_ROOM_FOR_SUMMARISER
     packs = _packed(sources, limit, count)
     max_output = min(policy.target_tokens, room // 2 // len(packs))
     if max_output < SMALLEST_SUMMARY:
-        return None
+        return NoCompactionReason.WOULD_NOT_SHRINK
     instruction = f"{wording}\n{RULES.format(max_output=max_output)}"
     return tuple(
         SummaryTask(
@@ -171,23 +189,30 @@ def _packed(sources: Sequence[Source], limit: int, count: CountTokens) -> list[t
 
 def _pieces(source: Source, limit: int, count: CountTokens) -> list[Source]:
     """`source`, or pieces of it that joined give its text again."""
-    overhead = count(_SOURCE_FENCE) + count(source.id)
-    room = max(1, limit - overhead)
+    room = limit - count(_SOURCE_FENCE) - count(source.id)
     pieces: list[Source] = []
     rest = source.text
-    while count(rest) > room:
+    while rest:
         end = max(1, _fitting(rest, lambda part: count(part) <= room))
         pieces.append(Source(id=source.id, text=rest[:end]))
         rest = rest[end:]
-    return [*pieces, Source(id=source.id, text=rest)] if rest else pieces
+    return pieces
 
 
 def _fitting(text: str, fits: Callable[[str], bool]) -> int:
-    """Characters of the longest beginning that fits, back to the last blank in its second half."""
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(text[:middle]) else (low, middle - 1)
+    """Characters of the longest beginning that fits, back to the last blank in its second half.
+
+    Beginnings of growing length are tried, so that a text of megabytes is never counted as a whole.
+    """
+    high = min(len(text), 64)
+    while high < len(text) and fits(text[:high]):
+        high = min(len(text), 2 * high)
+    if high == len(text) and fits(text):
+        return high
+    low = 0
+    while low < high - 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(text[:middle]) else (low, middle)
     for end in range(low, low // 2, -1):
         if text[end - 1].isspace():
             return end

@@ -99,15 +99,6 @@ def framed(item_id: str, summary: Summary) -> str:
     return f"<summary:00000000{written}>\n{summary.text}\n</summary:00000000>"
 
 
-def last_user_turn(history: Sequence[ContextItem]) -> Source | None:
-    """What the user asked last."""
-    turns = [item for item in history if isinstance(item.payload, UserTurn) and item.payload.text]
-    if not turns:
-        return None
-    text = turns[-1].payload.text if isinstance(turns[-1].payload, UserTurn) else ""
-    return Source(id=turns[-1].id, text=text)
-
-
 def _written(item: ContextItem, sources: Sequence[Source]) -> str:
     match item.payload:
         case Summary() as summary:

@@ -6,38 +6,17 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from experiments.cli.main import main
+from experiments.faults import FAULTS
 from serving.assembler import ContextPolicy
+from tests.support.command import Done, Run, one_sentence
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "support_agent.json"
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def ctxlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ctxlab", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        shown = capsys.readouterr()
-        return Done(int(ended.value.code or 0), shown.out, shown.err)
-
-    return run
 
 
 def example() -> dict[str, Any]:
@@ -101,6 +80,45 @@ def test_two_saved_policies_differ_in_layout_and_policy_alone(ctxlab: Run, tmp_p
     shown = json.loads(ctxlab("diff", tmp_path / "default", tmp_path / "before-task", "--json").out)
     assert shown["equal"] is False
     assert shown["packets_compared"] and shown["tokens_compared"]
+
+
+def test_faults_are_applied_in_order_shown_with_what_they_break_and_replayed(
+    ctxlab: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "kept"
+    done = ctxlab(
+        "assemble",
+        EXAMPLE,
+        "--fault",
+        "clock-in-system-head",
+        "--fault",
+        "late-system-message",
+        "--save",
+        folder,
+    )
+    assert done.code == 0
+    assert "fault: clock-in-system-head, breaks static head" in done.out
+    assert "fault: late-system-message, breaks append only, one system message" in done.out
+    packet = json.loads((folder / "packet.json").read_text(encoding="utf-8"))
+    assert packet["messages"][0]["content"].startswith("Current time: 2026-10-02 09:30:00.\n")
+    assert ctxlab("replay", folder) == Done(0, "exact\n", "")
+    (folder / "faults.json").unlink()
+    gone = ctxlab("replay", folder)
+    assert gone.code == 1
+    assert "missing: fault clock-in-system-head" in gone.out
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_all_it_needs_from_the_command_line(ctxlab: Run, name: str) -> None:
+    done = ctxlab("assemble", EXAMPLE, "--fault", name, "--json")
+    (applied,) = json.loads(done.out)["packet"]["manifest"]["faults"]
+    assert (done.code, applied["name"]) == (0, name)
+
+
+def test_a_fault_that_does_not_exist_is_refused_with_those_that_do(ctxlab: Run) -> None:
+    done = ctxlab("assemble", EXAMPLE, "--fault", "sunspots")
+    assert done.code == 2
+    assert "There is no fault 'sunspots'; choose among null, clock-in-system-head" in done.err
 
 
 def test_equal_sides_have_no_difference_and_exit_code_tells_the_others(ctxlab: Run, tmp_path: Path) -> None:
@@ -199,105 +217,21 @@ def test_the_policies_are_listed_with_what_they_change(ctxlab: Run) -> None:
 
 
 def test_a_shown_policy_is_toml_that_means_the_same(ctxlab: Run, tmp_path: Path) -> None:
-    for name in ("default", "before-task", "knapsack", "masking", "status-bar", "status-bar-append"):
+    for name in (
+        "default",
+        "before-task",
+        "knapsack",
+        "masking",
+        "status-bar",
+        "status-bar-append",
+        "checkpoint",
+    ):
         text = ctxlab("policy", "show", name).out
         path = tmp_path / f"{name}.toml"
         path.write_text(text, encoding="utf-8")
         again = json.loads(ctxlab("policy", "show", path, "--json").out)
         assert again == json.loads(ctxlab("policy", "show", name, "--json").out)
         assert ContextPolicy.model_validate(tomllib.loads(text)).name == name
-
-
-def changed(**fields: object) -> dict[str, Any]:
-    return example() | fields
-
-
-def with_item(**fields: object) -> dict[str, Any]:
-    request = example()
-    request["candidates"][0] |= fields
-    return request
-
-
-def circular() -> dict[str, Any]:
-    request = example()
-    request["candidates"][0]["supersedes"] = ["policy"]
-    request["candidates"][1]["supersedes"] = ["role"]
-    return request
-
-
-BAD_REQUESTS: dict[str, tuple[object, str]] = {
-    "wrong type": (changed(window="large"), "AssemblyRequest.window"),
-    "unknown field": (changed(windows=9), "AssemblyRequest.windows"),
-    "missing field": ({"window": 9, "max_output": 1}, "AssemblyRequest.context"),
-    "negative tokens": (with_item(tokens=-1), "candidates[0] (id role): ContextItem.tokens"),
-    "unknown kind": (with_item(payload={"kind": "spell"}), "ContextItem.payload"),
-    "not an item": (changed(tools=["x"]), "tools[0]: ContextItem"),
-    "duplicate id": (changed(history=example()["history"] * 2), "'turn-000' comes twice"),
-    "circular": (circular(), "circle"),
-    "small window": (changed(window=512), "window must exceed max_output"),
-    "time before the calendar": (
-        changed(context=example()["context"] | {"now": "0001-01-01T00:00:00+14:00"}),
-        "RequestContext.now",
-    ),
-    "not an object": ([1, 2], "expected a JSON object"),
-    "lone surrogate": (changed(request_id="\ud800"), "lone surrogate"),
-}
-
-
-@pytest.mark.parametrize(("request_body", "words"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
-def test_a_bad_request_gets_one_sentence_that_names_the_place(
-    ctxlab: Run, tmp_path: Path, request_body: object, words: str
-) -> None:
-    one_sentence(ctxlab("assemble", written(tmp_path, request_body)), words)
-
-
-BAD_FILES: dict[str, tuple[bytes, str]] = {
-    "empty": (b"", "is not JSON"),
-    "torn": (b'{"window": ', "line 1 column 12"),
-    "not UTF-8": (b'{"window": "\xff"}', "not UTF-8: byte 12 is 0xff"),
-    "not a number": (b'{"window": NaN}', "NaN is not a JSON number"),
-    "huge number": (b'{"window": ' + b"9" * 5000 + b"}", "5000 digits"),
-    "repeated field": (b'{"window": 1, "window": 2}', "'window' comes twice"),
-    "deep": (b"[" * 200_000, "nested too deeply"),
-}
-
-
-@pytest.mark.parametrize(("data", "words"), BAD_FILES.values(), ids=BAD_FILES.keys())
-def test_a_bad_file_gets_one_sentence_that_names_the_place(
-    ctxlab: Run, tmp_path: Path, data: bytes, words: str
-) -> None:
-    path = tmp_path / "request.json"
-    path.write_bytes(data)
-    one_sentence(ctxlab("assemble", path), words)
-    one_sentence(ctxlab("diff", path, path), words)
-
-
-def test_a_file_of_fifty_megabytes_is_refused_by_its_size(ctxlab: Run, tmp_path: Path) -> None:
-    path = tmp_path / "request.json"
-    with path.open("wb") as file:
-        file.truncate(50_000_000)
-    one_sentence(ctxlab("assemble", path), "more than 32,000,000 bytes")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (b"carrier = ", "is not TOML"),
-        (b'carrier = "pigeon"', "ContextPolicy.carrier"),
-        (b"carier = 'user'", "ContextPolicy.carier"),
-        (b"[weights]\nredundancy = -1", "UtilityWeights.redundancy"),
-        (b"weights = " + b"[" * 50_000, "nested too deeply"),
-        (b'layer_order = ["task"]', "layer_order"),
-        (b"name = '\xe9'", "not UTF-8"),
-        (b"name = 2026-10-02", "ContextPolicy.name"),
-    ],
-)
-def test_a_bad_policy_gets_one_sentence_that_names_the_field(
-    ctxlab: Run, tmp_path: Path, text: bytes, words: str
-) -> None:
-    path = tmp_path / "policy.toml"
-    path.write_bytes(text)
-    one_sentence(ctxlab("assemble", EXAMPLE, "--policy", path), words)
 
 
 @pytest.mark.parametrize(
@@ -338,17 +272,20 @@ def test_an_edited_packet_is_not_taken_for_the_one_that_was_sent(ctxlab: Run, tm
     one_sentence(ctxlab("diff", folder, folder), "their hashes differ")
 
 
-def one_sentence(done: Done, words: str) -> None:
-    assert done.code == 2
-    assert done.out == ""
-    lines = done.err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("error: ")
-    assert words in lines[0]
-
-
 @pytest.mark.parametrize(
-    "command", [["assemble"], ["diff"], ["replay"], ["policy"], ["policy", "list"], ["policy", "show"]]
+    "command",
+    [
+        ["ablate"],
+        ["incident"],
+        ["incident", "build"],
+        ["incident", "check"],
+        ["assemble"],
+        ["diff"],
+        ["replay"],
+        ["policy"],
+        ["policy", "list"],
+        ["policy", "show"],
+    ],
 )
 def test_every_command_explains_itself_with_an_example(ctxlab: Run, command: list[str]) -> None:
     done = ctxlab(*command, "--help")

@@ -1,126 +1,142 @@
+"""What holds for every fault: see the other files of this folder for what each of them does."""
+
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from experiments.faults import FAULTS, FaultContext, build_faults
 from experiments.workloads import file_tour
-from serving.assembler import (
-    ContextPolicy,
-    FixedCounter,
-    HandOff,
-    Message,
-    Packet,
-    RequestContext,
-    assemble,
-    leaves,
-)
+from serving.assembler import FRAMING, FixedCounter, Invariant, leaves
+from serving.assembler.faults import broken_invariants
 from serving.errors import UsageError
+from tests.support.broken import broken, written
+from tests.support.sabotage import BEGIN, CALLS, RUN, Recorder, sent
 
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def packet(call: int, *names: str, seed: int = 0) -> Packet:
-    now = BEGIN + timedelta(minutes=call)
-    context = RequestContext(tenant="t", actor="a", now=now)
-    request = file_tour().request(call, context=context, window=100_000, max_output=1)
-    sizes = dict.fromkeys((item.id for item in (*request.candidates, *request.history, *request.tools)), 10)
-    built = assemble(
-        request, ContextPolicy(), FixedCounter(sizes), build_faults(names, FaultContext(call, now, seed))
-    )
-    assert not isinstance(built, HandOff)
-    return built
+DESTRUCTIVE = [name for name in FAULTS if name != "null"]
 
 
-def common(one: tuple[Message, ...], two: tuple[Message, ...]) -> int:
-    return next(
-        (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two))
-    )
+def declared(name: str) -> frozenset[Invariant]:
+    (fault,) = build_faults([name], FaultContext(0, BEGIN, 0))
+    return fault.breaks
 
 
 def test_without_a_fault_each_call_extends_the_one_before() -> None:
-    for call in range(15):
-        before, after = packet(call), packet(call + 1)
+    tour = file_tour()
+    for call in range(tour.calls - 1):
+        before, after = sent(call, run=tour).packet, sent(call + 1, run=tour).packet
         assert after.messages[: len(before.messages)] == before.messages
         assert after.tools == before.tools
 
 
+def test_the_null_fault_rebuilds_the_same_bytes_and_spans() -> None:
+    for call in range(CALLS):
+        plain, rebuilt = sent(call), sent(call, "null")
+        assert rebuilt.draft == plain.draft
+        assert rebuilt.packet.manifest.packet_sha256 == plain.packet.manifest.packet_sha256
+        assert rebuilt.packet.spans == plain.packet.spans
+        assert all(
+            a.message is not b.message
+            for a, b in zip(plain.draft.messages, rebuilt.draft.messages, strict=True)
+        )
+
+
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_listed_in_the_manifest_with_what_it_breaks(name: str) -> None:
-    (record,) = packet(5, name).manifest.faults
+def test_a_fault_is_listed_under_its_name_with_what_it_breaks(name: str) -> None:
+    *_, record, _recorder = sent(3, name).packet.manifest.faults
     assert record.name == name
-    assert record.breaks
+    assert record.breaks == tuple(sorted(declared(name)))
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_changes_the_packet_and_gives_the_same_bytes_again(name: str) -> None:
-    faulty = packet(9, name)
-    assert faulty.manifest.packet_sha256 != packet(9).manifest.packet_sha256
-    assert faulty == packet(9, name)
+def test_a_fault_breaks_exactly_what_it_declares(name: str) -> None:
+    plain = [sent(call).draft for call in range(CALLS)]
+    faulty = [sent(call, name).draft for call in range(CALLS)]
+    assert broken(plain, plain) == frozenset()
+    assert broken(plain, faulty) == declared(name)
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_every_span_of_a_faulty_packet_lies_inside_its_leaf(name: str) -> None:
-    faulty = packet(9, name)
-    texts = dict(leaves(faulty.messages, faulty.tools))
-    for span in faulty.spans:
-        if span.path in texts and span.end is not None:
-            assert 0 <= span.start <= span.end <= len(texts[span.path])
+def test_in_one_packet_a_fault_breaks_no_checked_invariant_but_its_own(name: str) -> None:
+    checked = {Invariant.ONE_SYSTEM_MESSAGE, Invariant.TOOL_CALLS_PAIRED, Invariant.RESULTS_IN_CALL_ORDER}
+    assert broken_invariants(sent(CALLS - 1, name).draft) == declared(name) & checked
 
 
-def test_the_clock_in_the_system_prompt_moves_the_item_behind_it() -> None:
-    faulty, plain = packet(4, "clock-in-system-head"), packet(4)
-    span = next(span for span in faulty.spans if span.path == ("messages", 0, "content"))
-    content = faulty.messages[0].content or ""
-    assert content.startswith("Current time: 2026-01-01 00:04:00.\n")
-    assert content[span.start : span.end] == plain.messages[0].content
-    assert faulty.messages[1:] == plain.messages[1:]
+@pytest.mark.parametrize("name", DESTRUCTIVE)
+def test_a_fault_changes_some_call_and_gives_the_same_bytes_again(name: str) -> None:
+    faulty = [sent(call, name) for call in range(CALLS)]
+    assert any(one.draft != sent(call).draft for call, one in enumerate(faulty))
+    assert [sent(call, name) for call in range(CALLS)] == faulty
 
 
-def test_the_clock_in_the_last_message_leaves_all_others_alone() -> None:
-    faulty, plain = packet(4, "clock-in-last-message"), packet(4)
-    assert faulty.messages[:-1] == plain.messages[:-1]
-    assert (faulty.messages[-1].content or "").endswith("Current time: 2026-01-01 00:04:00.")
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_leaves_its_input_alone_so_that_without_it_the_bytes_are_the_same(name: str) -> None:
+    before = sent(CALLS - 1)
+    kept = json.dumps([message.message.model_dump() for message in before.draft.messages])
+    times = (BEGIN,) * (CALLS - 1)
+    (fault,) = build_faults([name], FaultContext(CALLS - 1, BEGIN, 0, times=times))
+    fault.apply(before.draft)
+    assert json.dumps([message.message.model_dump() for message in before.draft.messages]) == kept
+    assert sent(CALLS - 1).packet == before.packet
 
 
-def test_shuffled_tools_are_the_same_tools_in_an_order_that_depends_on_the_call() -> None:
-    orders = [tuple(tool.name for tool in packet(call, "tools-shuffled").tools) for call in range(6)]
-    assert {tuple(sorted(order)) for order in orders} == {tuple(sorted(orders[0]))}
-    assert len(set(orders)) > 3
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("call", [0, 2, CALLS - 1])
+def test_every_span_of_a_faulty_packet_covers_the_words_of_its_item(name: str, call: int) -> None:
+    plain, faulty = sent(call), sent(call, name)
+    own: dict[str, set[str]] = {}
+    for owner, text in written(plain.draft):
+        own.setdefault(owner, set()).add(text)
+    for message in plain.draft.messages:
+        for span in message.spans:
+            if span.path[0] == "tool_calls":
+                # Flattened, a call is one text of its item.
+                one = message.message.tool_calls[int(span.path[1])]
+                own.setdefault(span.item_id, set()).add(f"[{one.name} {one.arguments}]")
+    for owner, text in written(faulty.draft):
+        replaced = name == "replacements-rotated" and "#" in owner
+        assert text in own[owner] or (replaced and text.startswith("[result left out"))
+    texts = dict(leaves(faulty.packet.messages, faulty.packet.tools))
+    for packet_span in faulty.packet.spans:
+        if packet_span.path in texts and packet_span.end is not None:
+            assert 0 <= packet_span.start < packet_span.end <= len(texts[packet_span.path])
 
 
-def test_the_sliding_window_keeps_the_head_the_last_messages_and_no_orphan() -> None:
-    faulty, plain = packet(12, "sliding-window"), packet(12)
-    assert faulty.messages[0] == plain.messages[0]
-    assert len(faulty.messages) <= 7
-    assert faulty.messages[1].role != "tool"
-    kept = len(faulty.messages) - 1
-    assert faulty.messages[1:] == plain.messages[-kept:]
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_token_is_counted_once_and_what_a_fault_wrote_is_framing(name: str) -> None:
+    faulty = sent(4, name)
+    rendered = FixedCounter().render(faulty.packet.messages, faulty.packet.tools, faulty.packet.spans)
+    tokens = rendered.tokens_by_item()
+    assert sum(tokens.values()) == len(rendered.token_ids)
+    assert tokens.keys() <= {item.id for item in faulty.packet.manifest.selected} | {FRAMING}
 
 
-def test_the_text_transcript_holds_every_word_in_one_user_message() -> None:
-    faulty, plain = packet(6, "text-transcript"), packet(6)
-    assert [message.role for message in faulty.messages] == ["system", "user"]
-    text = faulty.messages[1].content or ""
-    for message in plain.messages[1:]:
-        assert (message.content or "") in text
-        for call in message.tool_calls:
-            assert call.arguments in text
-
-
-def test_the_text_transcript_of_the_next_call_extends_this_one() -> None:
-    one, two = packet(6, "text-transcript"), packet(7, "text-transcript")
-    assert (two.messages[1].content or "").startswith(one.messages[1].content or "")
-
-
-def test_breaking_faults_leave_the_prefix_where_they_say() -> None:
-    head = packet(4, "clock-in-system-head").messages, packet(5, "clock-in-system-head").messages
-    assert common(*head) == 0
-    last = packet(4, "clock-in-last-message").messages, packet(5, "clock-in-last-message").messages
-    assert common(*last) == len(last[0]) - 1
+@settings(deadline=None, max_examples=60)
+@given(
+    names=st.lists(st.sampled_from(sorted(FAULTS)), max_size=3, unique=True),
+    call=st.integers(0, CALLS - 1),
+    seed=st.integers(0, 99),
+)
+def test_faults_can_be_combined_and_stay_deterministic(names: list[str], call: int, seed: int) -> None:
+    one, two = sent(call, *names, seed=seed), sent(call, *names, seed=seed)
+    assert one == two
+    allowed = frozenset().union(*(declared(name) for name in names))
+    assert broken_invariants(one.draft) <= allowed
+    assert [record.name for record in one.packet.manifest.faults[:-1]] == names
 
 
 def test_an_unknown_fault_is_refused_by_name() -> None:
     with pytest.raises(UsageError, match="no fault 'sunspots'"):
         build_faults(["sunspots"], FaultContext(0, BEGIN, 0))
+
+
+def test_the_run_of_these_tests_holds_what_faults_are_about() -> None:
+    steps = [turn for turn in RUN.turns if turn.kind.value == "tool_step"]
+    assert CALLS == 7
+    assert any(len(step.calls) > 1 for step in steps)
+    assert any(len(json.loads(call.arguments)) > 1 for step in steps for call in step.calls)
+    assert any(not step.text and step.reasoning for step in steps)
+    assert Recorder().breaks == frozenset()

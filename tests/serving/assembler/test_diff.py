@@ -54,7 +54,9 @@ from serving.assembler.manifest import (
     MaskRecord,
     MissingRecord,
     OpenCall,
+    RedactionVerdict,
     RetrievalRecord,
+    SensitiveItem,
 )
 from serving.errors import LabError, UsageError
 
@@ -334,6 +336,9 @@ def test_no_field_of_a_manifest_can_change_unseen() -> None:
             "missing": (MissingRecord(layer=Layer.KNOWLEDGE, source="wiki", reason="failed"),),
             "retrieval": RetrievalRecord(query_sha256="q", filters=(("lang", "en"),)),
             "cache_keys": CacheKeys(conditions=("beta",), distinct_prefixes=2),
+            "redaction": RedactionVerdict(
+                sensitive=(SensitiveItem(item_id="fact", kinds=("jwt",)),), taken_out=("email",)
+            ),
             "masking": MaskingRecord(masks=(MASK,), tokens_before=9, tokens_after=4),
             "compactions": (SUMMARISED,),
             "compaction": CompactionVerdict(plan_id="p", reason="breaker_open"),

@@ -99,18 +99,19 @@ def test_the_null_fault_rebuilds_the_same_bytes_and_is_listed() -> None:
 
 
 def test_a_fault_that_declares_what_it_breaks_is_applied_and_counted() -> None:
-    fault = DropFirstTurns(1, frozenset({Invariant.TOOL_CALLS_PAIRED, Invariant.APPEND_ONLY}))
+    broken = (Invariant.APPEND_ONLY, Invariant.REQUIRED_PRESENT, Invariant.TOOL_CALLS_PAIRED)
+    fault = DropFirstTurns(1, frozenset(broken))
     packet = outcome(fault)
     assert isinstance(packet, Packet)
     assert [message.role for message in packet.messages] == ["system", "tool"]
     tokens = {item.id: item.tokens for item in packet.manifest.selected}
     assert tokens["turn-000"] == 0
     assert tokens["turn-001"] > 0
-    assert packet.manifest.faults[0].breaks == ("append_only", "tool_calls_paired")
+    assert packet.manifest.faults[0].breaks == broken
 
 
 def test_a_fault_that_breaks_more_than_it_declares_is_refused() -> None:
-    with pytest.raises(LabError, match="sliding_window' breaks tool_calls_paired without declaring it"):
+    with pytest.raises(LabError, match="sliding_window' breaks required_present, tool_calls_paired without"):
         outcome(DropFirstTurns(1, frozenset({Invariant.APPEND_ONLY})))
 
 

@@ -36,7 +36,7 @@ class Swapped:
     """Sends the messages without their last one."""
 
     name = "swapped"
-    breaks = frozenset({Invariant.APPEND_ONLY})
+    breaks = frozenset({Invariant.APPEND_ONLY, Invariant.REQUIRED_PRESENT})
 
     def apply(self, draft: Draft) -> Draft:
         return Draft(draft.messages[:-1], draft.tools)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Replacement
+from serving.assembler.compaction.records import CountTokens, NoCompactionReason, Replacement
 from serving.assembler.compaction.strategies.query_aware_sources import QueryAwareSources
 from serving.assembler.compaction.strategy import Asked, Situation, Written, by_scope
 from serving.assembler.compaction.survey import Eligible
@@ -31,7 +31,7 @@ class AdaptiveWindow:
         enough = next((index for index, tokens in enumerate(freed, 1) if tokens >= needed), len(eligible))
         return by_scope(eligible[:enough])
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         return self._facts.ask(group, room, situation)
 
     def write(

@@ -15,7 +15,14 @@ from typing import Final
 
 from serving.assembler.compaction.answers import AnswerRefusedError, cited_lines, sections
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Form, RefusalReason, Replacement, Source
+from serving.assembler.compaction.records import (
+    CountTokens,
+    Form,
+    NoCompactionReason,
+    RefusalReason,
+    Replacement,
+    Source,
+)
 from serving.assembler.compaction.strategy import Asked, Situation, Written, all_sources, by_scope, questions
 from serving.assembler.compaction.survey import Eligible
 from serving.assembler.compaction.writing import bullet, citable, evidence, ground_line
@@ -66,7 +73,7 @@ class AnchoredCheckpoint:
         # An earlier checkpoint has nothing to read, so alone it makes no group.
         return by_scope(eligible)
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         texts = [one.earlier.text for one in group if one.earlier is not None]
         earlier = None
         if texts:
@@ -78,10 +85,10 @@ class AnchoredCheckpoint:
             situation,
             form=Form.CHECKPOINT,
             wording=_WORDING,
-            query=situation.query,
+            query=situation.query_for(group),
             earlier=earlier,
         )
-        return None if tasks is None else Asked(tasks)
+        return Asked(tasks) if isinstance(tasks, tuple) else tasks
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens
@@ -90,7 +97,7 @@ class AnchoredCheckpoint:
         if not new:
             raise AnswerRefusedError(RefusalReason.WRONG_FORM, "every section of the answer is empty")
         earlier = [claim for summary in replacement.extends for claim in summary.claims]
-        claims = _bounded(_merged(earlier, new), policy.most_checkpoint_tokens, count)
+        claims = _bounded(_merged(earlier, new), replacement.most_tokens, count)
         carried = [word for summary in replacement.extends for word in summary.unverified]
         return Written(_rendered(claims), claims, tuple(dict.fromkeys([*carried, *unverified])))
 

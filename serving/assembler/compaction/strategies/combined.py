@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Form, Replacement
+from serving.assembler.compaction.records import CountTokens, Form, NoCompactionReason, Replacement
 from serving.assembler.compaction.strategy import Asked, Situation, Written, all_sources, by_scope, questions
 from serving.assembler.compaction.survey import Eligible
 from serving.assembler.compaction.writing import prose
@@ -27,9 +27,9 @@ class Combined:
     def groups(self, eligible: Sequence[Eligible], situation: Situation) -> tuple[tuple[Eligible, ...], ...]:
         return by_scope(eligible)
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         tasks = questions(all_sources(group), room, situation, form=Form.PROSE, wording=_WORDING)
-        return None if tasks is None else Asked(tasks)
+        return Asked(tasks) if isinstance(tasks, tuple) else tasks
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Replacement
-from serving.assembler.compaction.strategy import Situation, Written
+from serving.assembler.compaction.records import CountTokens, NoCompactionReason, Replacement
+from serving.assembler.compaction.strategy import Asked, Situation, Written
 from serving.assembler.compaction.survey import Eligible
 from serving.errors import UsageError
 
@@ -22,8 +22,8 @@ class NoneAtAll:
     def groups(self, eligible: Sequence[Eligible], situation: Situation) -> tuple[tuple[Eligible, ...], ...]:
         return ()
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> None:
-        return None
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
+        return NoCompactionReason.STRATEGY_NONE
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Form, Replacement, Source, SummaryTask
+from serving.assembler.compaction.records import (
+    CountTokens,
+    Form,
+    NoCompactionReason,
+    Replacement,
+    Source,
+    SummaryTask,
+)
 from serving.assembler.compaction.strategy import Asked, Situation, Written, questions
 from serving.assembler.compaction.survey import Eligible
 from serving.assembler.compaction.writing import cited, evidence, ground
@@ -33,7 +40,7 @@ class PerResult:
             (one,) for one in eligible if any(_asked(one, source, situation) for source in one.sources)
         )
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         (one,) = group
         asked = [source for source in one.sources if _asked(one, source, situation)]
         verbatim = tuple(source for source in one.sources if source not in asked)
@@ -42,8 +49,8 @@ class PerResult:
         tasks: list[SummaryTask] = []
         for source in asked:
             made = questions([source], room // len(asked), situation, form=Form.PROSE, wording=_WORDING)
-            if made is None:
-                return None
+            if not isinstance(made, tuple):
+                return made
             tasks.extend(made)
         return Asked(tuple(tasks), verbatim)
 

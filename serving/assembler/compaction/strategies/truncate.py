@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from serving.assembler.compaction.policy import CompactionPolicy, Strategy
-from serving.assembler.compaction.records import CountTokens, Replacement
+from serving.assembler.compaction.records import CountTokens, NoCompactionReason, Replacement
 from serving.assembler.compaction.strategy import Asked, Situation, Written, by_scope
 from serving.assembler.compaction.survey import Eligible
 
@@ -21,9 +21,9 @@ class Truncate:
     def groups(self, eligible: Sequence[Eligible], situation: Situation) -> tuple[tuple[Eligible, ...], ...]:
         return by_scope(eligible)
 
-    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | None:
+    def ask(self, group: Sequence[Eligible], room: int, situation: Situation) -> Asked | NoCompactionReason:
         text = _remark(len(group))
-        return Asked() if situation.count(text) < room else None
+        return Asked() if situation.count(text) < room else NoCompactionReason.WOULD_NOT_SHRINK
 
     def write(
         self, replacement: Replacement, answers: Sequence[str], policy: CompactionPolicy, count: CountTokens

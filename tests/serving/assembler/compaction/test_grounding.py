@@ -40,6 +40,7 @@ def test_what_stands_in_the_source_passes(text: str) -> None:
         ("it took 3100 ms", "3100"),
         ("1,205 rows", "1205"),
         ("mode 1.5", "1.5"),
+        ("mode 5.2", "5.2"),
         ("mode 1.5.3", "1.5.3"),
         ("ticket LH-447", "LH-447"),
         ("ticket LH-44710", "LH-44710"),
