@@ -1,0 +1,190 @@
+"""From a capture to what the page holds: a header in JSON and the arrays that it points into.
+
+The sink is set apart first: token 0's mass is taken out of a map's first column and kept exactly beside it. What
+is left of a row goes into bytes; the page scales every row so that row and sink sum to 1 again, so rounding can
+move mass between cells and never lose any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from pydantic import JsonValue
+
+from serving.attention.capture import Capture, Floats
+from serving.attention.page.packing import Blob, linear_shorts, log_bytes, lower_triangle
+from serving.attention.readings import (
+    ROWS_FOR_SINK,
+    SINK_LENGTH,
+    SINK_THRESHOLD,
+    layer_profile,
+    looked_at,
+    position_curve,
+    resting_keys,
+    triangles,
+)
+from serving.errors import UsageError
+from serving.text import visible
+
+TOKEN_CHARACTERS: Final = 60
+"""Of a token's text that the page shows; the longest tokens of real vocabularies are runs of spaces."""
+
+HEAD_VALUES: Final = 1 << 21
+"""Bytes that mass per head, looking segment and segment may take; earlier looking segments are left out."""
+
+KEYS_LISTED: Final = 20
+
+
+def capture_payload(capture: Capture, pieces: Sequence[str], name: str, blob: Blob) -> JsonValue:
+    """The header of one capture; its arrays go into `blob`.
+
+    `pieces` is the text of every token. Raises: UsageError for another number of pieces than tokens.
+    """
+    if len(pieces) != capture.tokens:
+        raise UsageError(
+            f"Expected the text of each of the {capture.tokens} tokens, got {len(pieces)}; decode the capture's own ids."
+        )
+    model = capture.model
+    return {
+        "name": name,
+        "model": model.name,
+        "weights": "random" if model.weights_sha256 is None else model.weights_sha256[:12],
+        "tokens": capture.tokens,
+        "promptTokens": capture.segments.prompt_tokens,
+        "layers": list(capture.layers),
+        "heads": list(capture.heads),
+        "segments": [
+            {
+                "id": visible(segment.id, newlines=False),
+                "label": visible(segment.label, newlines=False),
+                "kind": segment.kind.value,
+                "tokens": int(size),
+                "rows": int(rows),
+            }
+            for segment, size, rows in zip(
+                capture.segments.segments, capture.segments.sizes, capture.rows_in, strict=True
+            )
+        ],
+        "runs": [[run.start, run.end, run.segment] for run in capture.segments.runs],
+        "text": _token_text(pieces, blob),
+        "maps": _maps(capture, blob),
+        "between": _between(capture, blob),
+        "triangles": _triangles(capture),
+        "profile": _profile(capture),
+        "position": _position(capture, blob),
+        "resting": _resting(capture),
+    }
+
+
+def shown_piece(piece: str) -> str:
+    """A token's text on one line, cut, with everything that acts or hides spelt out."""
+    whole = piece.replace("\n", "↵").replace("\t", "⇥")
+    cut = whole[:TOKEN_CHARACTERS]
+    return visible(cut, newlines=False) + (f"… ({len(whole):,} characters)" if len(whole) > len(cut) else "")
+
+
+def _token_text(pieces: Sequence[str], blob: Blob) -> JsonValue:
+    words: dict[str, int] = {}
+    places = [words.setdefault(shown_piece(piece), len(words)) for piece in pieces]
+    return {"words": list(words), "places": blob.add(np.array(places, dtype=np.uint32))}
+
+
+def _maps(capture: Capture, blob: Blob) -> JsonValue:
+    """The maps by what they show: one for every head, mean and maximum over heads."""
+    if capture.heatmap is None or capture.heatmap_mean is None or capture.heatmap_max is None:
+        return None
+    fine = -(-capture.tokens // (2 * capture.options.heatmap_bins))
+    coarse = 2 * fine
+    in_fine = capture.sink @ _rows_in_bins(capture, fine)
+    return {
+        "head": _map(capture.heatmap, capture.sink @ _rows_in_bins(capture, coarse), coarse, blob),
+        "mean": _map(capture.heatmap_mean, in_fine.mean(1), fine, blob),
+        # Of the sum's maximum the sink's maximum is taken: a lower bound for the rest of this one column.
+        "max": _map(capture.heatmap_max, in_fine.max(1), fine, blob),
+    }
+
+
+def _map(maps: Floats, sink: Floats, width: int, blob: Blob) -> JsonValue:
+    """`width` is the tokens of a bin; `sink` is what token 0 has of every row bin."""
+    apart = np.minimum(sink, maps[..., 0])
+    rest = maps.copy()
+    rest[..., 0] -= apart
+    return {
+        "bins": maps.shape[-1],
+        "width": width,
+        "cells": blob.add(log_bytes(lower_triangle(rest))),
+        "sink": blob.add(linear_shorts(apart)),
+    }
+
+
+def _rows_in_bins(capture: Capture, width: int) -> Floats:
+    """[R, B]: the weight of every stored row in the mean of a bin's rows.
+
+    Exact where stored rows do not straddle bins; one that does counts in each by its share there.
+    """
+    edges = np.arange(0, capture.tokens + width, width)[: -(-capture.tokens // width) + 1]
+    starts, ends = capture.row_starts[:, None], capture.row_ends[:, None]
+    shared = np.clip(np.minimum(ends, edges[1:]) - np.maximum(starts, edges[:-1]), 0, None).astype(np.float32)
+    return shared / np.maximum(shared.sum(0), 1)
+
+
+def _between(capture: Capture, blob: Blob) -> JsonValue:
+    """Who gives how much to which segment: over heads for every looking segment, per head for the last ones."""
+    parts = len(capture.segments.segments)
+    per_source = len(capture.layers) * len(capture.heads) * parts
+    looking = [place for place in range(parts) if capture.rows_in[place]]
+    kept = looking[-max(1, HEAD_VALUES // per_source - 1) :]
+    by_head = [looked_at(capture, source) for source in (None, *kept)]
+    return {
+        "all": blob.add(linear_shorts(looked_at(capture).mean(1))),
+        "mean": blob.add(linear_shorts(capture.between.mean(1))),
+        "baseline": None if capture.baseline is None else blob.add(linear_shorts(capture.baseline.mean((0, 1)))),
+        "sources": [-1, *kept],
+        "heads": blob.add(log_bytes(np.stack(by_head))),
+    }
+
+
+def _triangles(capture: Capture) -> JsonValue:
+    return [
+        {
+            "name": triangle.name,
+            "rows": triangle.rows,
+            "mass": triangle.mass,
+            "expected": triangle.expected,
+            "ratio": triangle.ratio,
+            "byLayer": list(triangle.by_layer),
+            "expectedByLayer": triangle.expected_by_layer and list(triangle.expected_by_layer),
+        }
+        for triangle in triangles(capture)
+    ]
+
+
+def _profile(capture: Capture) -> JsonValue:
+    profile = layer_profile(capture)
+    return {
+        "sink": profile.sink.tolist(),
+        "entropy": None if profile.entropy is None else profile.entropy.tolist(),
+        "distance": None if profile.distance is None else profile.distance.tolist(),
+    }
+
+
+def _position(capture: Capture, blob: Blob) -> JsonValue:
+    curve = position_curve(capture)
+    if curve is None:
+        return None
+    return {"starts": list(curve.starts), "ends": list(curve.ends), "timesEven": blob.add(curve.times_even)}
+
+
+def _resting(capture: Capture) -> JsonValue:
+    keys = resting_keys(capture)
+    if keys is None:
+        return None
+    return {
+        "threshold": SINK_THRESHOLD,
+        "length": SINK_LENGTH,
+        "rows": ROWS_FOR_SINK,
+        "found": len(keys),
+        "keys": [[key.token, key.heads, key.largest] for key in keys[:KEYS_LISTED]],
+    }

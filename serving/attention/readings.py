@@ -1,0 +1,268 @@
+"""Numbers to read off a capture: who looks where, which heads, the triangles, the curve over positions, sinks.
+
+All are attention masses: where heads looked, not what mattered. Means over heads and layers count every head
+once; means over rows count every captured row once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from serving.attention.capture import Capture, Floats
+from serving.attention.segments import SegmentKind, Segments
+from serving.errors import UsageError
+
+SINK_THRESHOLD: Final = 0.3
+"""Mean attention above which a head is said to rest on a key: Gu et al., "When Attention Sink Emerges in
+Language Models" (2410.10781), who take it over sequences of `SINK_LENGTH` tokens."""
+
+SINK_LENGTH: Final = 64
+
+ROWS_FOR_SINK: Final = 32
+"""Rows that must see a key before it is judged: near the end a token's look at itself would pass for a sink."""
+
+
+def looked_at(capture: Capture, source: int | None = None) -> Floats:
+    """[L, H, S]: mean mass on every segment from the captured rows of segment `source`; None: from all of them.
+
+    Raises: UsageError where segment `source` has no captured row.
+    """
+    if source is None:
+        weights = capture.rows_in / capture.rows_in.sum()
+        return np.einsum("lhst,s->lht", capture.between, weights).astype(np.float32)
+    if not capture.rows_in[source]:
+        name = capture.segments.segments[source].id
+        raise UsageError(f"Expected captured rows in segment {name!r}, but it has none; capture its rows.")
+    return capture.between[:, :, source]
+
+
+@dataclass(frozen=True, slots=True)
+class HeadMass:
+    """What one head gives to a segment."""
+
+    layer: int
+    head: int
+    mass: float
+
+
+def rank_heads(
+    capture: Capture, target: int, source: int | None = None, *, limit: int | None = None
+) -> tuple[HeadMass, ...]:
+    """Heads by their mass on segment `target` (from `source`, as in `looked_at`), the largest first."""
+    masses = looked_at(capture, source)[:, :, target]
+    order = np.argsort(-masses, axis=None, kind="stable")[:limit]
+    layers, heads = np.unravel_index(order, masses.shape)
+    return tuple(
+        HeadMass(capture.layers[layer], capture.heads[head], float(masses[layer, head]))
+        for layer, head in zip(layers, heads, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """How much the rows of some parts give to some parts, beside what lengths and places alone would give."""
+
+    name: str
+    rows: int
+    """Captured rows that look."""
+    mass: float
+    """Mean over rows, heads and layers."""
+    by_layer: tuple[float, ...]
+    expected: float | None
+    """The same with the context's parts in random order; None where no baseline was captured."""
+    expected_by_layer: tuple[float, ...] | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Mass ÷ expected; None without a baseline, or where the baseline is nothing."""
+        return self.mass / self.expected if self.expected else None
+
+
+_PAIRS: Final = (
+    ("thinking → itself", SegmentKind.THINKING, None),
+    ("thinking → tool results", SegmentKind.THINKING, SegmentKind.TOOL_RESULT),
+    ("thinking → tool contracts", SegmentKind.THINKING, SegmentKind.TOOL),
+    ("thinking → user", SegmentKind.THINKING, SegmentKind.USER),
+    ("answer → itself", SegmentKind.ANSWER, None),
+    ("answer → thinking", SegmentKind.ANSWER, SegmentKind.THINKING),
+    ("answer → tool results", SegmentKind.ANSWER, SegmentKind.TOOL_RESULT),
+    ("answer → user", SegmentKind.ANSWER, SegmentKind.USER),
+    ("answer → status bar", SegmentKind.ANSWER, SegmentKind.STATUS_BAR),
+    ("tool calls → themselves", SegmentKind.TOOL_CALL, None),
+    ("tool calls → tool contracts", SegmentKind.TOOL_CALL, SegmentKind.TOOL),
+    ("tool results → themselves", SegmentKind.TOOL_RESULT, None),
+)
+"""A name, the kind that looks, and the kind that is read; None: every block reads itself."""
+
+
+def triangles(capture: Capture) -> tuple[Triangle, ...]:
+    """The blocks of segment × segment mass that a reader of agent traces asks for, as far as they exist.
+
+    `x → itself` is the triangle that a block makes on the diagonal: every block's mass on that very block.
+    """
+    found = []
+    for name, looking, read in _PAIRS:
+        places = [place for place in capture.segments.of_kind(looking) if capture.rows_in[place]]
+        targets = [] if read is None else list(capture.segments.of_kind(read))
+        if places and (read is None or targets):
+            found.append(_triangle(capture, name, places, targets))
+    return tuple(found)
+
+
+def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]) -> Triangle:
+    rows = capture.rows_in[places]
+
+    def over_rows(between: Floats) -> Floats:
+        each = [between[:, :, place, targets or place].reshape(*between.shape[:2], -1).sum(-1) for place in places]
+        return np.average(np.stack(each), axis=0, weights=rows).mean(1)
+
+    mass = over_rows(capture.between)
+    expected = None if capture.baseline is None else over_rows(capture.baseline)
+    return Triangle(
+        name=name,
+        rows=int(rows.sum()),
+        mass=float(mass.mean()),
+        by_layer=tuple(map(float, mass)),
+        expected=None if expected is None else float(expected.mean()),
+        expected_by_layer=None if expected is None else tuple(map(float, expected)),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerProfile:
+    """Means over heads and rows of every captured layer, [L] each; None where it was not captured.
+
+    Row 0 sees itself alone and is left out where it has a stored row of its own.
+    """
+
+    sink: Floats
+    entropy: Floats | None
+    """Nats."""
+    distance: Floats | None
+    """Tokens back."""
+
+
+def layer_profile(capture: Capture) -> LayerProfile:
+    """Sink share, entropy and distance by depth."""
+    weights = capture.row_counts.astype(np.float64)
+    if len(weights) > 1 and capture.row_ends[0] == 1:
+        weights[0] = 0
+
+    def mean(values: Floats | None) -> Floats | None:
+        return None if values is None else np.average(values, axis=2, weights=weights).mean(1).astype(np.float32)
+
+    sink = mean(capture.sink)
+    assert sink is not None
+    return LayerProfile(sink=sink, entropy=mean(capture.entropy), distance=mean(capture.distance))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PositionCurve:
+    """Mass by place in the context, as a multiple of an even spread. This is attention, not accuracy."""
+
+    starts: tuple[int, ...]
+    """[B]: first token of every bin; the sink (token 0) is in none."""
+    ends: tuple[int, ...]
+    times_even: Floats
+    """[L, B]: mass received ÷ what the same rows would give if they spread evenly over all keys they see."""
+
+
+def position_curve(capture: Capture, bins: int = 48) -> PositionCurve | None:
+    """The curve over `bins` stretches of the context, mean over heads; None where `received` is missing."""
+    tokens = capture.tokens
+    if capture.received is None or tokens < 2:
+        return None
+    rows = np.concatenate([np.arange(*ends) for ends in zip(capture.row_starts, capture.row_ends, strict=True)])
+    even = np.zeros(tokens)
+    even[rows] = 1 / (rows + 1)
+    even = np.cumsum(even[::-1])[::-1]
+    cuts = np.unique(np.linspace(1, tokens, min(bins, tokens - 1) + 1).round().astype(int))
+    got = np.add.reduceat(capture.received.mean(1, dtype=np.float64), cuts[:-1], axis=1)
+    base = np.add.reduceat(even, cuts[:-1])
+    return PositionCurve(
+        starts=tuple(map(int, cuts[:-1])),
+        ends=tuple(map(int, cuts[1:])),
+        times_even=(got / np.where(base > 0, base, np.inf)).astype(np.float32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RestingKey:
+    """A key on which some heads rest: their mean attention to it, over all rows that see it, is over the threshold."""
+
+    token: int
+    heads: int
+    """Of all captured heads of all captured layers."""
+    largest: float
+    """The largest mean attention that a head gives it."""
+
+
+def resting_keys(capture: Capture, *, threshold: float = SINK_THRESHOLD) -> tuple[RestingKey, ...] | None:
+    """Every sink, token 0 among them, by the number of its heads; None where `received` is missing."""
+    if capture.received is None:
+        return None
+    captured = np.zeros(capture.tokens, dtype=np.int64)
+    for start, end in zip(capture.row_starts, capture.row_ends, strict=True):
+        captured[start:end] = 1
+    rows = np.cumsum(captured[::-1])[::-1]
+    mean = capture.received / np.maximum(rows, 1)
+    over = (mean > threshold) & (rows >= min(ROWS_FOR_SINK, int(rows[0])))
+    counts = over.sum((0, 1))
+    keys = sorted(np.flatnonzero(counts), key=lambda key: (-counts[key], key))
+    return tuple(RestingKey(int(key), int(counts[key]), float(mean[:, :, key].max())) for key in keys)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPair:
+    """One segment in two contexts; None where a context does not have it."""
+
+    id: str
+    label: str
+    first: float | None
+    second: float | None
+
+    @property
+    def change(self) -> float | None:
+        """Second − first; None where one is missing."""
+        return None if self.first is None or self.second is None else self.second - self.first
+
+
+def align(first: Segments, second: Segments) -> tuple[tuple[int | None, int | None], ...]:
+    """Places of equal segment ids in both, in the order of the second, then what only the first has."""
+    places = {segment.id: place for place, segment in enumerate(first.segments)}
+    pairs: list[tuple[int | None, int | None]] = [
+        (places.pop(segment.id, None), place) for place, segment in enumerate(second.segments)
+    ]
+    return (*pairs, *((place, None) for place in places.values()))
+
+
+def compare(
+    first: Capture, second: Capture, source: tuple[int | None, int | None] = (None, None)
+) -> tuple[SegmentPair, ...]:
+    """Mean mass per segment in two contexts of one model, aligned by segment id.
+
+    `source` is who looks in each of them, as in `looked_at`. Raises: UsageError for two different models.
+    """
+    if first.model != second.model:
+        raise UsageError(
+            f"Expected two captures of one model, got {first.model.name} and {second.model.name}; "
+            "capture both contexts with the same weights."
+        )
+    masses = [
+        looked_at(capture, place).mean((0, 1)) for capture, place in zip((first, second), source, strict=True)
+    ]
+    pairs = []
+    for one, other in align(first.segments, second.segments):
+        segment = second.segments.segments[other] if other is not None else first.segments.segments[one or 0]
+        pairs.append(
+            SegmentPair(
+                id=segment.id,
+                label=segment.label,
+                first=None if one is None else float(masses[0][one]),
+                second=None if other is None else float(masses[1][other]),
+            )
+        )
+    return tuple(pairs)
