@@ -27,6 +27,8 @@ class Tab:
         self._rest = b""
         self._last = 0
         self._session: str | None = None
+        self._page: str | None = None
+        self._frames: list[str] = []
         self.requests: list[str] = []
         """URLs of all requests since the tab was opened."""
         self.problems: list[str] = []
@@ -38,6 +40,8 @@ class Tab:
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.send(f"{domain}.enable")
+        self.send("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
+        self._page = self._session
 
     def send(self, method: str, **params: object) -> dict[str, Any]:
         """One command and its result; events that come before it are noted."""
@@ -58,11 +62,20 @@ class Tab:
 
     def open(self, page: Path, fragment: str = "") -> None:
         """Go to a file and wait until the page says that it is drawn (or that it failed)."""
+        self._session = self._page
+        self._frames.clear()
         self.send("Page.navigate", url="about:blank")  # another fragment alone would load nothing
         self.send("Page.navigate", url=f"{page.as_uri()}#{fragment}")
         state = "document.documentElement?.dataset"
         self.wait_for(f"{state}.ready || {state}.failed")
         self.settle()
+
+    def enter_frame(self) -> None:
+        """From now on everything goes to the page's frame (which has a process of its own), until the next `open`."""
+        while not self._frames:
+            self.evaluate("0")
+            time.sleep(0.02)
+        self._session = self._frames[-1]
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, promises awaited."""
@@ -116,6 +129,8 @@ class Tab:
         match event.get("method"):
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"].partition("#")[0])
+            case "Target.attachedToTarget":
+                self._frames.append(params["sessionId"])
             case "Runtime.exceptionThrown":
                 self.problems.append(json.dumps(params["exceptionDetails"]))
             case "Log.entryAdded":

@@ -144,6 +144,7 @@ async function start() {
   showSources();
   refresh();
   if (data.captures.length > 1) showBoth();
+  globalThis.page = { captures: data.captures, heatmap, halved, state }; // for the console, and for tests
   document.documentElement.dataset.ready = Math.round(performance.now());
 }
 

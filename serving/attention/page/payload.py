@@ -48,8 +48,8 @@ def capture_payload(capture: Capture, pieces: Sequence[str], name: str, blob: Bl
         )
     model = capture.model
     return {
-        "name": name,
-        "model": model.name,
+        "name": visible(name, newlines=False),
+        "model": visible(model.name, newlines=False),
         "weights": "random" if model.weights_sha256 is None else model.weights_sha256[:12],
         "tokens": capture.tokens,
         "promptTokens": capture.segments.prompt_tokens,
