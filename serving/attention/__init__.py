@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving.attention.capture import Capture, ModelIdentity
 from serving.attention.options import CaptureOptions, RowMode, Statistic
-from serving.attention.run import capture
+
 from serving.attention.segments import (
     SINK,
     Run,
@@ -27,6 +27,5 @@ __all__ = [
     "Segments",
     "Statistic",
     "build_segments",
-    "capture",
     "plain_segments",
 ]

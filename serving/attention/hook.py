@@ -7,7 +7,7 @@ and padding would be dropped in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final
@@ -42,7 +42,7 @@ _listening: ContextVar[_Listening | None] = ContextVar("attention recorder", def
 def recording(model: PreTrainedModel, recorder: Recorder) -> Iterator[None]:
     """While open, every call of `model` in this thread is observed by `recorder`; afterwards it is as before.
 
-    Works for prefill, chunked prefill and `generate` with a cache that grows. Raises: UnsupportedAttention,
+    Works for prefill, chunked prefill and `generate` with a cache that grows. Raises: UnsupportedAttentionError,
     here or in the model's call, for what would make the statistics wrong.
     """
     refuse_model(model, recorder.plan.tokens)
@@ -79,7 +79,5 @@ def _attention(
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
         with torch.no_grad():
             listening.recorder.observe(layer, query[0], key[0], scale)
-    output: tuple[torch.Tensor, None] = sdpa_attention_forward(
-        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-    )
-    return output
+    plain: Callable[..., tuple[torch.Tensor, None]] = sdpa_attention_forward
+    return plain(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
 from serving.attention.baseline import shuffled
-from serving.attention.capture import Integers
+from serving.attention.capture import Floats, Integers
 from serving.attention.options import CaptureOptions, RowMode, Statistic
 from serving.attention.segments import Segments
 from serving.errors import UsageError
+
+Arrays: TypeAlias = dict[str, Floats]
+"""Sums by the names of `Plan.array_shapes`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,16 @@ import numpy as np
 import torch
 
 from serving.attention.capture import Integers
+from serving.attention.lanes import Lanes
 from serving.attention.options import Statistic
-from serving.attention.plan import Plan
-from serving.attention.tiles import Tile, Tiler
+from serving.attention.plan import Arrays, Plan
+from serving.attention.tiles import Buffers, Heads, Rows, Tile, divide, tiles
 from serving.errors import LabError
-
-Arrays = dict[str, np.ndarray]
 
 _TOLERANCE: Final = 1e-4
 """How far the parts of a row may be from 1 in sum."""
+
+_FEW_ROWS: Final = 8
 
 
 class Recorder:
@@ -30,7 +31,7 @@ class Recorder:
         """Args: `observed` is told of every layer's piece: how many positions it had."""
         self.plan = plan
         self._observed = observed
-        self._tiler = Tiler(plan.heads, plan.shape.group, plan.bin_width)
+        self._lanes: Lanes[Heads, Buffers] = Lanes(Buffers)
         self._sums: dict[str, torch.Tensor] = {}
         self._seen = np.zeros((len(plan.layers), plan.tokens), dtype=bool)
         self._fixed: _Fixed | None = None
@@ -49,8 +50,8 @@ class Recorder:
             fixed = self._constants(query.device)
             captured = fixed.captured
             positions = captured[(captured >= first) & (captured < held)]
-            for tile in self._tiler.tiles(query, key, positions, first, scale):
-                self._add(place, tile, positions[tile.rows], fixed)
+            if len(positions):
+                self._walk(place, Rows(query, key, positions, first, scale), fixed)
         if self._observed is not None:
             self._observed(asked)
 
@@ -92,6 +93,16 @@ class Recorder:
             shapes = self.plan.array_shapes()
             self._sums = {name: torch.zeros(shape, device=device) for name, shape in shapes.items()}
         return self._fixed
+
+    def _walk(self, layer: int, rows: Rows, fixed: _Fixed) -> None:
+        def work(heads: Heads, buffers: Buffers) -> None:
+            for tile in tiles(rows, heads, self.plan.bin_width, buffers):
+                self._add(layer, tile, rows.positions[tile.rows], fixed)
+
+        tasks = divide(self.plan.heads, self.plan.shape.group, len(rows.positions))
+        # One row at a time is too little to share; a graphics device shares by itself.
+        alone = len(rows.positions) < _FEW_ROWS or rows.query.device.type != "cpu"
+        self._lanes.run(work, tasks, one_by_one=alone)
 
     def _add(self, layer: int, tile: Tile, at: torch.Tensor, fixed: _Fixed) -> None:
         plan, sums, heads = self.plan, self._sums, tile.heads

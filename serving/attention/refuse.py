@@ -28,7 +28,7 @@ class Unsupported(StrEnum):
     UNEVEN_HEADS = "heads that differ from layer to layer"
 
 
-class UnsupportedAttention(UsageError):
+class UnsupportedAttentionError(UsageError):
     """The model or the call does something that plain causal softmax attention does not."""
 
     def __init__(self, reason: Unsupported, what: str, advice: str) -> None:
@@ -55,28 +55,28 @@ _OTHER_MODEL: Final = "capture a Llama-like model (Qwen2, Qwen3, SmolLM, Llama, 
 
 
 def refuse_model(model: PreTrainedModel, tokens: int) -> None:
-    """Raise `UnsupportedAttention` when `tokens` tokens of this model cannot be captured exactly."""
+    """Raise `UnsupportedAttentionError` when `tokens` tokens of this model cannot be captured exactly."""
     config = model.config
     if getattr(config, "is_encoder_decoder", False):
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.NOT_CAUSAL, f"{config.model_type}, which has an encoder", _OTHER_MODEL
         )
     if (cap := getattr(config, "attn_logit_softcapping", None)) is not None:
-        raise UnsupportedAttention(Unsupported.SOFT_CAP, f"scores capped at {cap:g}", _OTHER_MODEL)
+        raise UnsupportedAttentionError(Unsupported.SOFT_CAP, f"scores capped at {cap:g}", _OTHER_MODEL)
     found = [module for module in model.modules() if hasattr(module, "layer_idx") and _is_attention(module)]
     for module in found:
         name = type(module).__name__
         if getattr(module, "sinks", None) is not None:
-            raise UnsupportedAttention(
+            raise UnsupportedAttentionError(
                 Unsupported.SINK_LOGITS, f"{name} with a learned logit beside the keys", _OTHER_MODEL
             )
         if not getattr(module, "is_causal", True):
-            raise UnsupportedAttention(Unsupported.NOT_CAUSAL, f"{name} that looks ahead", _OTHER_MODEL)
+            raise UnsupportedAttentionError(Unsupported.NOT_CAUSAL, f"{name} that looks ahead", _OTHER_MODEL)
         refuse_window(_window(module, config), tokens)
         if name not in KNOWN_ATTENTION:
-            raise UnsupportedAttention(Unsupported.UNKNOWN_CLASS, name, _OTHER_MODEL)
+            raise UnsupportedAttentionError(Unsupported.UNKNOWN_CLASS, name, _OTHER_MODEL)
     if len(found) != config.num_hidden_layers:
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.UNKNOWN_CLASS,
             f"{len(found)} attention modules for {config.num_hidden_layers} layers",
             _OTHER_MODEL,
@@ -86,7 +86,7 @@ def refuse_model(model: PreTrainedModel, tokens: int) -> None:
 def refuse_window(window: int | None, tokens: int) -> None:
     """Raise when a sliding window hides keys from a sequence of `tokens`; a longer one changes nothing."""
     if window is not None and tokens > window:
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.SLIDING_WINDOW,
             f"a window of {window:,} tokens over {tokens:,}",
             f"shorten the sequence to {window:,} tokens, where the window hides nothing",
@@ -107,21 +107,23 @@ def refuse_call(
     """
     for name, reason in _REFUSED_EXTRAS.items():
         if extras.get(name) is not None:
-            raise UnsupportedAttention(reason, f"a call with `{name}`", _OTHER_MODEL)
+            raise UnsupportedAttentionError(reason, f"a call with `{name}`", _OTHER_MODEL)
     if extras.get("is_causal") is False:
-        raise UnsupportedAttention(Unsupported.NOT_CAUSAL, "a call that looks ahead", _OTHER_MODEL)
+        raise UnsupportedAttentionError(Unsupported.NOT_CAUSAL, "a call that looks ahead", _OTHER_MODEL)
     window = extras.get("sliding_window")
     refuse_window(window if isinstance(window, int) else None, key.shape[2])
     if dropout:
-        raise UnsupportedAttention(Unsupported.DROPOUT, f"dropout {dropout:g}", "call model.eval() first")
+        raise UnsupportedAttentionError(
+            Unsupported.DROPOUT, f"dropout {dropout:g}", "call model.eval() first"
+        )
     if query.shape[0] != 1:
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.BATCH, f"{query.shape[0]} sequences at once", "capture them one by one"
         )
     asked, held = query.shape[2], key.shape[2]
     if mask is None and 1 < asked < held:
         # sdpa would align this upper left: only right for a cache with room behind the sequence.
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.PADDING, f"{asked} rows over {held} keys without a mask", "use a cache that grows"
         )
 
@@ -135,7 +137,7 @@ def refuse_mask(mask: torch.Tensor, asked: int, held: int) -> None:
     shown = mask if mask.dtype == torch.bool else mask == 0
     hidden = ~shown if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
     if mask.shape[-2:] != causal.shape or not bool((shown == causal).all() and (hidden != causal).all()):
-        raise UnsupportedAttention(
+        raise UnsupportedAttentionError(
             Unsupported.PADDING,
             f"a mask of shape {tuple(mask.shape)} other than the causal one",
             "capture one sequence without padding, with a cache that grows",

@@ -44,76 +44,88 @@ class Tile:
     """[G, N]: sum of `weights`."""
 
 
-class Tiler:
-    """Walks the rows of a layer; keeps its two buffers from layer to layer."""
+class Buffers:
+    """Two flat buffers for one tile at a time; they grow to the largest tile and stay."""
 
-    def __init__(self, heads: Sequence[int], group: int, bin_width: int) -> None:
-        """Args: `heads` are the query heads wanted, ascending; `group` query heads share a key head."""
-        self._groups = _groups(heads, group)
-        self._width = bin_width
-        self._buffers: tuple[torch.Tensor, torch.Tensor] | None = None
+    def __init__(self) -> None:
+        self._kept: tuple[torch.Tensor, torch.Tensor] | None = None
 
-    def tiles(
-        self, query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, first: int, scale: float
-    ) -> Iterator[Tile]:
-        """Every tile of one layer and call.
-
-        Args: query [Hq, Tq, D] of the positions from `first` on, key [Hkv, Tk, D] from position 0 on,
-        `positions` [N] the rows wanted, ascending, all among those of `query`.
-        """
-        if not len(positions):
-            return
-        most = int(positions[-1]) + 1
-        padded = -(-most // self._width) * self._width
-        for kv_head, (heads, place) in self._groups.items():
-            # Zero keys fill the last bin; they lie behind every row, so the mask hides them.
-            keys = torch.zeros(padded, key.shape[-1], device=key.device)
-            keys[:most] = key[kv_head, :most]
-            wanted = query[list(heads)]
-            count = max(1, min(_MOST_ROWS, TILE_FLOATS // (len(heads) * padded)))
-            for start in range(0, len(positions), count):
-                rows = slice(start, min(start + count, len(positions)))
-                yield self._tile(wanted, keys, positions[rows], first, scale, place, rows)
-
-    def _tile(
-        self,
-        query: torch.Tensor,
-        keys: torch.Tensor,
-        at: torch.Tensor,
-        first: int,
-        scale: float,
-        heads: slice,
-        rows: slice,
-    ) -> Tile:
-        lowest, width = int(at[0]), -(-(int(at[-1]) + 1) // self._width) * self._width
-        group, count = query.shape[0], len(at)
-        scores, weights = self._tile_buffers(group * count * width, keys.device)
-        asked = query[:, at - first].to(torch.float32).mul_(scale)
-        torch.mm(asked.reshape(group * count, -1), keys[:width].T, out=scores.view(group * count, width))
-        scores = scores.view(group, count, width)
-        behind = torch.arange(lowest + 1, width, device=at.device)
-        scores[:, :, lowest + 1 :].masked_fill_(behind > at[:, None], _HIDDEN)
-        scores.sub_(scores.amax(-1, keepdim=True))
-        torch.exp(scores, out=weights.view(group, count, width))
-        weights = weights.view(group, count, width)
-        return Tile(heads, rows, weights, scores, weights.sum(-1))
-
-    def _tile_buffers(self, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        kept = self._buffers
+    def take(self, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two tensors of `size` floats; what was taken before is overwritten."""
+        kept = self._kept
         if kept is None or len(kept[0]) < size or kept[0].device != device:
             room = max(size, TILE_FLOATS)
-            kept = (torch.empty(room, device=device), torch.empty(room, device=device))
-            self._buffers = kept
+            kept = self._kept = (torch.empty(room, device=device), torch.empty(room, device=device))
         return kept[0][:size], kept[1][:size]
 
 
-def _groups(heads: Sequence[int], group: int) -> dict[int, tuple[tuple[int, ...], slice]]:
-    """Key head → its wanted query heads and their places among all wanted ones."""
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Query heads that share a key head and are taken together."""
+
+    kv_head: int
+    heads: tuple[int, ...]
+    places: slice
+    """On the captured head axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one layer and call: query [Hq, Tq, D] from position `first` on, key [Hkv, Tk, D] from 0 on.
+
+    `positions` [N] are the rows wanted, ascending, all of them among those of `query`.
+    """
+
+    query: torch.Tensor
+    key: torch.Tensor
+    positions: torch.Tensor
+    first: int
+    scale: float
+
+
+def divide(heads: Sequence[int], group: int, rows: int) -> list[Heads]:
+    """The captured heads in tasks: single heads, or for few rows all heads of a key head at once."""
     found: dict[int, list[int]] = {}
-    for head in heads:
-        found.setdefault(head // group, []).append(head)
-    out, place = {}, 0
-    for kv_head, members in found.items():
-        out[kv_head] = (tuple(members), slice(place, place + len(members)))
-        place += len(members)
-    return out
+    for place, head in enumerate(heads):
+        found.setdefault(head // group, []).append(place)
+    together = group if rows < _MOST_ROWS else 1
+    return [
+        Heads(kv_head, tuple(heads[place] for place in taken), slice(taken[0], taken[-1] + 1))
+        for kv_head, places in found.items()
+        for taken in (places[start : start + together] for start in range(0, len(places), together))
+    ]
+
+
+def tiles(rows: Rows, heads: Heads, bin_width: int, buffers: Buffers) -> Iterator[Tile]:
+    """Every tile of these heads, in row order."""
+    most = int(rows.positions[-1]) + 1
+    padded = _padded(most, bin_width)
+    # Zero keys fill the last bin; they lie behind every row, so the mask hides them.
+    keys = torch.zeros(padded, rows.key.shape[-1], device=rows.key.device)
+    keys[:most] = rows.key[heads.kv_head, :most]
+    count = max(1, min(_MOST_ROWS, TILE_FLOATS // (len(heads.heads) * padded)))
+    for start in range(0, len(rows.positions), count):
+        end = min(start + count, len(rows.positions))
+        at = rows.positions[start:end]
+        asked = rows.query[list(heads.heads)][:, at - rows.first].to(torch.float32) * rows.scale
+        yield _tile(asked, keys[: _padded(int(at[-1]) + 1, bin_width)], at, heads.places, start, buffers)
+
+
+def _tile(
+    query: torch.Tensor, keys: torch.Tensor, at: torch.Tensor, places: slice, start: int, buffers: Buffers
+) -> Tile:
+    group, count, width = *query.shape[:2], len(keys)
+    scores, weights = (
+        buffer.view(group, count, width) for buffer in buffers.take(group * count * width, keys.device)
+    )
+    torch.mm(query.view(group * count, -1), keys.T, out=scores.view(group * count, width))
+    later = int(at[0]) + 1
+    behind = torch.arange(later, width, device=at.device) > at[:, None]
+    scores[:, :, later:].masked_fill_(behind, _HIDDEN)
+    scores.sub_(scores.amax(-1, keepdim=True))
+    torch.exp(scores, out=weights)
+    return Tile(places, slice(start, start + count), weights, scores, weights.sum(-1))
+
+
+def _padded(keys: int, bin_width: int) -> int:
+    return -(-keys // bin_width) * bin_width
