@@ -43,7 +43,8 @@ from experiments.framework.analysis import Analysis, Exclusion, Table
 from experiments.framework.arms import Arm, ArmDiff, FactorPrefix, factors_of
 from experiments.framework.executor import Limits
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
-from experiments.framework.figures import Bar, BarFigure, Stack, StackedFigure
+from experiments.framework.figures import Bar, BarFigure, ScatterFigure, Stack, StackedFigure
+from experiments.framework.plots import Band, GridFigure, Line, LineFigure
 from experiments.framework.report import publish
 from experiments.framework.runner import RunOptions, RunSummary, run_study
 from experiments.framework.statistics import PairedEffect, by_cluster, paired_effect
@@ -54,18 +55,23 @@ __all__ = [
     "Analysis",
     "Arm",
     "ArmDiff",
+    "Band",
     "Bar",
     "BarFigure",
     "CallRecord",
     "Exclusion",
     "FactorPrefix",
+    "GridFigure",
     "InequalityError",
     "InfrastructureError",
     "Limits",
+    "Line",
+    "LineFigure",
     "PairedEffect",
     "RunOptions",
     "RunSummary",
     "SaltScope",
+    "ScatterFigure",
     "Served",
     "Size",
     "Stack",

@@ -5,14 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
 from experiments.framework.journal import write_whole
 from experiments.framework.plain import visible
+from experiments.framework.plots import (
+    GridFigure,
+    LineFigure,
+    draw_grid,
+    draw_lines,
+    grid_table,
+    line_table,
+    short,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,27 +99,42 @@ class StackedFigure(BaseModel):
         return self
 
 
+class ScatterFigure(BaseModel):
+    """Points of two numbers each, both axes logarithmic and alike, with the line on which both are equal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["scatter"] = "scatter"
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
+    title: str
+    axis: str
+    """What the horizontal number means, with its unit."""
+    other_axis: str
+    points: tuple[tuple[PositiveFloat, PositiveFloat], ...] = Field(min_length=1)
+    caption: str = ""
+
+
 Row = tuple[str | float | None, ...]
 """A label and its numbers; `None` is unknown."""
-FigureData = Annotated[BarFigure | StackedFigure, Field(discriminator="kind")]
+AnyFigure = BarFigure | StackedFigure | ScatterFigure | LineFigure | GridFigure
+FigureData = Annotated[AnyFigure, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True)
 class DrawnFigure:
     """A figure with its pictures in memory and where they were written."""
 
-    data: BarFigure | StackedFigure
+    data: AnyFigure
     svg: bytes
     files: tuple[Path, ...]
 
 
-def draw(data: BarFigure | StackedFigure, folder: Path) -> DrawnFigure:
+def draw(data: AnyFigure, folder: Path) -> DrawnFigure:
     """Write `name.png`, `.svg`, `.json` and `.csv` into `folder`; the same data gives the same SVG."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    rows = len(data.bars) if isinstance(data, BarFigure) else len(data.stacks)
     style: dict[Any, Any] = {  # matplotlib types its keys as one Literal of them all
         "svg.hashsalt": data.name,
         "svg.fonttype": "none",
@@ -118,15 +143,23 @@ def draw(data: BarFigure | StackedFigure, folder: Path) -> DrawnFigure:
         "font.size": 10,
     }
     with mpl.rc_context(style):
-        keys = 0 if isinstance(data, BarFigure) else len(data.parts)
-        figure = Figure(figsize=(9.0, 1.4 + max(0.36 * rows, 0.24 * keys)), layout="constrained")
+        figure = Figure(figsize=_size(data), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
-        if isinstance(data, BarFigure):
-            _bars(axes, data)
-        else:
-            _stacks(axes, data)
-        _dress(axes, data, rows)
+        match data:
+            case BarFigure():
+                _bars(axes, data)
+                _label_rows(axes, [bar.label for bar in data.bars])
+            case StackedFigure():
+                _stacks(axes, data)
+                _label_rows(axes, [stack.label for stack in data.stacks])
+            case ScatterFigure():
+                _points(axes, data)
+            case LineFigure():
+                draw_lines(axes, data)
+            case GridFigure():
+                draw_grid(axes, data)
+        _dress(axes, data)
         png = _save(figure, "png", {"Software": None})
         svg = _save(figure, "svg", {"Date": None, "Creator": None})
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,12 +171,34 @@ def draw(data: BarFigure | StackedFigure, folder: Path) -> DrawnFigure:
     )
 
 
-def table_of(data: BarFigure | StackedFigure) -> tuple[tuple[str, ...], tuple[Row, ...]]:
+def table_of(data: AnyFigure) -> tuple[tuple[str, ...], tuple[Row, ...]]:
     """Give the numbers behind a figure as column names and rows: the CSV, and the text under the picture."""
     if isinstance(data, BarFigure):
         columns: tuple[str, ...] = ("label", "value", "low", "high")
         return columns, tuple((bar.label, bar.value, bar.low, bar.high) for bar in data.bars)
+    if isinstance(data, ScatterFigure):
+        return (data.axis, data.other_axis), data.points
+    if isinstance(data, LineFigure):
+        return line_table(data)
+    if isinstance(data, GridFigure):
+        return grid_table(data)
     return ("label", *data.parts), tuple((stack.label, *stack.values) for stack in data.stacks)
+
+
+def _size(data: AnyFigure) -> tuple[float, float]:
+    match data:
+        case BarFigure():
+            return 9.0, 1.4 + 0.36 * len(data.bars)
+        case StackedFigure():
+            return 9.0, 1.4 + max(0.36 * len(data.stacks), 0.24 * len(data.parts))
+        case ScatterFigure():
+            return 6.4, 5.4
+        case LineFigure():
+            return 9.0, 3.8
+        case GridFigure() if data.bands:
+            return 9.0, 7.4
+        case GridFigure():
+            return 9.0, 1.6 + 0.22 * min(len(data.rows), 40)
 
 
 def _bars(axes: Axes, data: BarFigure) -> None:
@@ -176,24 +231,39 @@ def _stacks(axes: Axes, data: StackedFigure) -> None:
         )
         handles.append(drawn)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    names = [_short(name) for name in data.parts]
+    names = [short(name) for name in data.parts]
     axes.legend(
         handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0
     )
 
 
-def _dress(axes: Axes, data: BarFigure | StackedFigure, rows: int) -> None:
-    labels = (
-        [bar.label for bar in data.bars] if isinstance(data, BarFigure) else [s.label for s in data.stacks]
-    )
-    axes.set_yticks(range(rows), labels=[_short(label) for label in labels])
-    axes.set_ylim(rows - 0.4, -0.6)
-    axes.set_xlabel(_short(data.axis, 100))
-    axes.set_title(_short(data.title, 90), loc="left", fontsize=11, fontweight="bold")
-    axes.grid(axis="x", color="#dddddd", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+def _points(axes: Axes, data: ScatterFigure) -> None:
+    across, up = zip(*data.points, strict=True)
+    low, high = 0.9 * min(*across, *up), 1.1 * max(*across, *up)
+    axes.plot([low, high], [low, high], color="black", linewidth=0.8)
+    axes.scatter(across, up, s=14, color=COLOURS[0], alpha=0.55, linewidths=0)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
+    axes.set_ylabel(short(data.other_axis, 100))
+    for numbers in (axes.xaxis, axes.yaxis):
+        numbers.set_major_formatter("{x:g}")
+        numbers.set_minor_formatter("")
+
+
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels=[short(label) for label in labels])
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def _dress(axes: Axes, data: AnyFigure) -> None:
+    axes.set_xlabel(short(data.axis, 100))
+    axes.set_title(short(data.title, 90), loc="left", fontsize=11, fontweight="bold")
+    if not isinstance(data, GridFigure):
+        both = isinstance(data, ScatterFigure | LineFigure)
+        axes.grid(axis="both" if both else "x", color="#dddddd", linewidth=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _save(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
@@ -202,16 +272,11 @@ def _save(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     return target.getvalue()
 
 
-def _short(label: str, limit: int = 34) -> str:
-    shown = visible(label[: limit + 1])
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
-
-
-def _as_json(data: BarFigure | StackedFigure) -> bytes:
+def _as_json(data: AnyFigure) -> bytes:
     return json.dumps(data.model_dump(mode="json"), indent=2).encode("ascii") + b"\n"
 
 
-def _as_csv(data: BarFigure | StackedFigure) -> bytes:
+def _as_csv(data: AnyFigure) -> bytes:
     columns, rows = table_of(data)
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")

@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from experiments.framework.figures import COLOURS, Bar, BarFigure, Stack, StackedFigure, draw
+from experiments.framework.plots import Band, GridFigure, Line, LineFigure
 
 BARS = BarFigure(
     name="shares",
@@ -103,3 +104,68 @@ def test_figures_that_lie_are_refused() -> None:
         Stack(label="a", values=(-1.0,))
     with pytest.raises(ValidationError):
         BARS.model_validate({**BARS.model_dump(), "name": "../../etc/passwd"})
+
+
+LINES = LineFigure(
+    name="by-depth",
+    title="Entropy by depth",
+    axis="layer",
+    value_axis="nats",
+    places=(0, 1, 2),
+    lines=(
+        Line(label="one", values=(1.0, None, 2.0), low=(0.5, None, 1.5), high=(1.5, None, 2.5)),
+        Line(label="two", values=(2.0, 2.0, 2.0)),
+    ),
+    even=1.0,
+)
+GRID = GridFigure(
+    name="map",
+    title="Layer 3, mean over heads",
+    axis="keys",
+    row_axis="rows",
+    value_axis="share of a row",
+    columns=("0", "1"),
+    rows=("0", "1"),
+    values=((1.0, None), (0.25, 0.0)),
+    bands=(
+        Band(start=0, end=1, label="system", colour="#0072B2"),
+        Band(start=1, end=2, label="user", colour="#009E73"),
+    ),
+)
+
+
+@pytest.mark.parametrize("figure", [LINES, GRID], ids=["lines", "grid"])
+def test_lines_and_grids_are_written_twice_the_same_with_their_numbers(
+    tmp_path: Path, figure: LineFigure | GridFigure
+) -> None:
+    first, second = draw(figure, tmp_path / "a"), draw(figure, tmp_path / "b")
+    for one, other in zip(first.files, second.files, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.suffix
+    stored = json.loads((tmp_path / "a" / f"{figure.name}.json").read_text())
+    assert type(figure).model_validate(stored) == figure
+    text = "".join(ElementTree.fromstring(first.svg).itertext())
+    for said in (figure.title, figure.value_axis):
+        assert said in text
+
+
+def test_the_csv_of_lines_has_one_row_a_place_and_the_bounds_beside_their_line(tmp_path: Path) -> None:
+    draw(LINES, tmp_path)
+    rows = list(csv.reader((tmp_path / "by-depth.csv").open()))
+    assert rows == [
+        ["layer", "one", "one, low", "one, high", "two"],
+        ["0.0", "1.0", "0.5", "1.5", "2.0"],
+        ["1.0", "", "", "", "2.0"],
+        ["2.0", "2.0", "1.5", "2.5", "2.0"],
+    ]
+
+
+def test_lines_of_another_length_than_their_places_are_refused() -> None:
+    with pytest.raises(ValidationError, match="2 values for 3 places"):
+        LineFigure.model_validate({**LINES.model_dump(), "lines": ({"label": "x", "values": (1, 2)},)})
+    with pytest.raises(ValidationError, match="places must rise"):
+        LineFigure.model_validate({**LINES.model_dump(), "places": (0, 2, 1)})
+
+
+def test_a_grid_with_a_missing_cell_is_refused() -> None:
+    with pytest.raises(ValidationError, match="2 rows of 2"):
+        GridFigure.model_validate({**GRID.model_dump(), "values": ((1.0, 0.0),)})
