@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 FigureName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")]
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito, "Color Universal Design" (2008), those that are clear on white as thin lines first."""
+RAMP: Final = ("#ffffff", "#d8e8f6", "#a3c8e6", "#5e9bd0", "#2c66a6", "#143a72", "#0b1a3a")
+"""From nothing to all, always darker: it can be read without its hue."""
 DASHES: Final = ("-", "--", ":", "-.")
 
 
@@ -123,6 +125,8 @@ def draw_lines(axes: Axes, data: LineFigure) -> None:
         axes.axhline(data.even, color="black", linewidth=0.7, linestyle=(0, (1, 3)))
     if data.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
     axes.set_ylabel(short(data.value_axis, 60))
     if len(data.lines) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0)
@@ -131,30 +135,31 @@ def draw_lines(axes: Axes, data: LineFigure) -> None:
 def draw_grid(axes: Axes, data: GridFigure) -> None:
     """Draw the cells, the colour scale, and the bands or the labels of rows and columns."""
     import numpy as np
-    from matplotlib.colors import LogNorm
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     values = np.array([[np.nan if cell is None else cell for cell in row] for row in data.values])
-    most = max(1.0, float(np.nanmax(values))) if np.isfinite(values).any() else 1.0
+    largest = max(1.0, float(np.nanmax(values))) if np.isfinite(values).any() else 1.0
     shown = np.where(
         values > 0, np.maximum(values, data.least), np.where(np.isnan(values), np.nan, data.least)
     )
     image = axes.imshow(
         shown,
-        norm=LogNorm(data.least, most),
-        cmap="cividis_r",
+        norm=LogNorm(data.least, largest),
+        cmap=LinearSegmentedColormap.from_list("ramp", RAMP),
         aspect="equal" if data.bands else "auto",
         interpolation="nearest",
     )
     figure = axes.get_figure()
     assert figure is not None
     scale = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
+    scale.ax.yaxis.set_major_formatter("{x:g}")
     scale.set_label(short(data.value_axis, 60))
     axes.set_ylabel(short(data.row_axis, 60))
     if data.bands:
         _draw_bands(axes, data)
         return
-    for names, ticks in ((data.columns, axes.set_xticks), (data.rows, axes.set_yticks)):
-        every = -(-len(names) // 40)
+    for names, ticks, most in ((data.columns, axes.set_xticks, 20), (data.rows, axes.set_yticks, 40)):
+        every = -(-len(names) // most)
         ticks(range(0, len(names), every), labels=[short(name, 28) for name in names[::every]])
 
 

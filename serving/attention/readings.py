@@ -116,7 +116,9 @@ def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]
     rows = capture.rows_in[places]
 
     def over_rows(between: Floats) -> Floats:
-        each = [between[:, :, place, targets or place].reshape(*between.shape[:2], -1).sum(-1) for place in places]
+        each = [
+            between[:, :, place, targets or place].reshape(*between.shape[:2], -1).sum(-1) for place in places
+        ]
         return np.average(np.stack(each), axis=0, weights=rows).mean(1)
 
     mass = over_rows(capture.between)
@@ -129,6 +131,61 @@ def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]
         expected=None if expected is None else float(expected.mean()),
         expected_by_layer=None if expected is None else tuple(map(float, expected)),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapApart:
+    """A pooled map without the sink, and the sink beside it; together the bins of a row sum to what they did."""
+
+    width: int
+    """Tokens in a bin."""
+    rest: Floats
+    """[…, B, B]: token 0 taken out of the first column."""
+    sink: Floats
+    """[…, B]: the rows' mass on token 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapsApart:
+    """The maps of a capture: of every head, and mean and maximum over heads in twice the resolution."""
+
+    head: MapApart
+    mean: MapApart
+    max: MapApart
+    """From the maximum of the sum the sink's maximum is taken: in the first column a lower bound."""
+
+
+def maps_apart(capture: Capture) -> MapsApart | None:
+    """Set the sink apart from all pooled maps; None where none were captured.
+
+    Exact where stored rows do not straddle bins (`viewer_options` sees to it); of one that does, every bin gets
+    its share.
+    """
+    if capture.heatmap is None or capture.heatmap_mean is None or capture.heatmap_max is None:
+        return None
+    fine = -(-capture.tokens // (2 * capture.options.heatmap_bins))
+    in_fine = capture.sink @ _rows_in_bins(capture, fine)
+    in_coarse = capture.sink @ _rows_in_bins(capture, 2 * fine)
+    return MapsApart(
+        head=_apart(capture.heatmap, in_coarse, 2 * fine),
+        mean=_apart(capture.heatmap_mean, in_fine.mean(1), fine),
+        max=_apart(capture.heatmap_max, in_fine.max(1), fine),
+    )
+
+
+def _apart(maps: Floats, sink: Floats, width: int) -> MapApart:
+    apart = np.minimum(sink, maps[..., 0])
+    rest = maps.copy()
+    rest[..., 0] -= apart
+    return MapApart(width, rest, apart)
+
+
+def _rows_in_bins(capture: Capture, width: int) -> Floats:
+    """[R, B]: the weight of every stored row in the mean of a bin's rows."""
+    edges = np.arange(0, capture.tokens + width, width)[: -(-capture.tokens // width) + 1]
+    starts, ends = capture.row_starts[:, None], capture.row_ends[:, None]
+    shared = np.clip(np.minimum(ends, edges[1:]) - np.maximum(starts, edges[:-1]), 0, None).astype(np.float32)
+    return shared / np.maximum(shared.sum(0), 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +209,9 @@ def layer_profile(capture: Capture) -> LayerProfile:
         weights[0] = 0
 
     def mean(values: Floats | None) -> Floats | None:
-        return None if values is None else np.average(values, axis=2, weights=weights).mean(1).astype(np.float32)
+        return (
+            None if values is None else np.average(values, axis=2, weights=weights).mean(1).astype(np.float32)
+        )
 
     sink = mean(capture.sink)
     assert sink is not None
@@ -175,7 +234,9 @@ def position_curve(capture: Capture, bins: int = 48) -> PositionCurve | None:
     tokens = capture.tokens
     if capture.received is None or tokens < 2:
         return None
-    rows = np.concatenate([np.arange(*ends) for ends in zip(capture.row_starts, capture.row_ends, strict=True)])
+    rows = np.concatenate(
+        [np.arange(*ends) for ends in zip(capture.row_starts, capture.row_ends, strict=True)]
+    )
     even = np.zeros(tokens)
     even[rows] = 1 / (rows + 1)
     even = np.cumsum(even[::-1])[::-1]

@@ -38,7 +38,12 @@ class Blob:
         return base64.b64encode(gzip.compress(b"".join(self._parts), 6, mtime=0)).decode("ascii")
 
 
-_TYPES: Final = {"uint8": "Uint8Array", "uint16": "Uint16Array", "uint32": "Uint32Array", "float32": "Float32Array"}
+_TYPES: Final = {
+    "uint8": "Uint8Array",
+    "uint16": "Uint16Array",
+    "uint32": "Uint32Array",
+    "float32": "Float32Array",
+}
 
 
 def log_bytes(values: Floats) -> NDArray[np.uint8]:

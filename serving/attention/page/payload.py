@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from pydantic import JsonValue
 
-from serving.attention.capture import Capture, Floats
+from serving.attention.capture import Capture
 from serving.attention.page.packing import Blob, linear_shorts, log_bytes, lower_triangle
 from serving.attention.readings import (
     ROWS_FOR_SINK,
@@ -21,6 +21,7 @@ from serving.attention.readings import (
     SINK_THRESHOLD,
     layer_profile,
     looked_at,
+    maps_apart,
     position_curve,
     resting_keys,
     triangles,
@@ -93,41 +94,18 @@ def _token_text(pieces: Sequence[str], blob: Blob) -> JsonValue:
 
 def _maps(capture: Capture, blob: Blob) -> JsonValue:
     """The maps by what they show: one for every head, mean and maximum over heads."""
-    if capture.heatmap is None or capture.heatmap_mean is None or capture.heatmap_max is None:
+    maps = maps_apart(capture)
+    if maps is None:
         return None
-    fine = -(-capture.tokens // (2 * capture.options.heatmap_bins))
-    coarse = 2 * fine
-    in_fine = capture.sink @ _rows_in_bins(capture, fine)
     return {
-        "head": _map(capture.heatmap, capture.sink @ _rows_in_bins(capture, coarse), coarse, blob),
-        "mean": _map(capture.heatmap_mean, in_fine.mean(1), fine, blob),
-        # Of the sum's maximum the sink's maximum is taken: a lower bound for the rest of this one column.
-        "max": _map(capture.heatmap_max, in_fine.max(1), fine, blob),
+        name: {
+            "bins": one.rest.shape[-1],
+            "width": one.width,
+            "cells": blob.add(log_bytes(lower_triangle(one.rest))),
+            "sink": blob.add(linear_shorts(one.sink)),
+        }
+        for name, one in (("head", maps.head), ("mean", maps.mean), ("max", maps.max))
     }
-
-
-def _map(maps: Floats, sink: Floats, width: int, blob: Blob) -> JsonValue:
-    """`width` is the tokens of a bin; `sink` is what token 0 has of every row bin."""
-    apart = np.minimum(sink, maps[..., 0])
-    rest = maps.copy()
-    rest[..., 0] -= apart
-    return {
-        "bins": maps.shape[-1],
-        "width": width,
-        "cells": blob.add(log_bytes(lower_triangle(rest))),
-        "sink": blob.add(linear_shorts(apart)),
-    }
-
-
-def _rows_in_bins(capture: Capture, width: int) -> Floats:
-    """[R, B]: the weight of every stored row in the mean of a bin's rows.
-
-    Exact where stored rows do not straddle bins; one that does counts in each by its share there.
-    """
-    edges = np.arange(0, capture.tokens + width, width)[: -(-capture.tokens // width) + 1]
-    starts, ends = capture.row_starts[:, None], capture.row_ends[:, None]
-    shared = np.clip(np.minimum(ends, edges[1:]) - np.maximum(starts, edges[:-1]), 0, None).astype(np.float32)
-    return shared / np.maximum(shared.sum(0), 1)
 
 
 def _between(capture: Capture, blob: Blob) -> JsonValue:
@@ -140,7 +118,9 @@ def _between(capture: Capture, blob: Blob) -> JsonValue:
     return {
         "all": blob.add(linear_shorts(looked_at(capture).mean(1))),
         "mean": blob.add(linear_shorts(capture.between.mean(1))),
-        "baseline": None if capture.baseline is None else blob.add(linear_shorts(capture.baseline.mean((0, 1)))),
+        "baseline": None
+        if capture.baseline is None
+        else blob.add(linear_shorts(capture.baseline.mean((0, 1)))),
         "sources": [-1, *kept],
         "heads": blob.add(log_bytes(np.stack(by_head))),
     }

@@ -84,7 +84,7 @@ def test_two_models_are_not_put_on_one_page() -> None:
 
 
 def test_a_notebook_gets_the_page_in_a_frame_that_cannot_reach_it() -> None:
-    inline = show(CAPTURE, PIECES, height=500)
+    inline = show(CAPTURE, pieces=PIECES, height=500)
     frame = inline._repr_html_()
     assert 'sandbox="allow-scripts"' in frame
     assert 'height="500"' in frame

@@ -226,7 +226,7 @@ def test_a_capture_without_maps_still_has_its_tables(tab: Tab, tmp_path: Path) -
 
 
 def test_the_page_runs_in_a_notebooks_frame(tab: Tab, tmp_path: Path) -> None:
-    frame = show(CAPTURE, PIECES)._repr_html_()
+    frame = show(CAPTURE, pieces=PIECES)._repr_html_()
     file = tmp_path / "notebook.html"
     file.write_text(
         f"<!doctype html><html data-ready='1'><body>{frame}</body></html>",
