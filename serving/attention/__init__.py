@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serving.attention.capture import Capture, ModelIdentity
 from serving.attention.options import CaptureOptions, RowMode, Statistic
-
+from serving.attention.run import AttentionModel, capture
 from serving.attention.segments import (
     SINK,
     Run,
@@ -17,6 +17,7 @@ from serving.attention.segments import (
 
 __all__ = [
     "SINK",
+    "AttentionModel",
     "Capture",
     "CaptureOptions",
     "ModelIdentity",
@@ -27,5 +28,6 @@ __all__ = [
     "Segments",
     "Statistic",
     "build_segments",
+    "capture",
     "plain_segments",
 ]

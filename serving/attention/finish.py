@@ -47,14 +47,21 @@ def _maps(plan: Plan, sums: Floats | None) -> tuple[Floats | None, Floats | None
     if sums is None:
         return None, None, None
     counts = np.bincount(plan.captured // plan.bin_width, minlength=plan.bins)
+    layers = [_map_of_layer(layer, counts) for layer in sums]  # one by one: the sums are large
+    coarse, mean, most = (np.stack(parts) for parts in zip(*layers, strict=True))
+    return coarse, mean, most
+
+
+def _map_of_layer(sums: Floats, counts: Integers) -> tuple[Floats, Floats, Floats]:
+    """Sums [H, 2B, 2B] and captured rows [2B] of every bin → [H, B, B], [2B, 2B], [2B, 2B]."""
     fine = sums / _counts(counts)[:, None]
-    odd = plan.bins % 2
-    paired = np.pad(sums, ((0, 0), (0, 0), (0, odd), (0, odd)))
+    odd = len(counts) % 2
+    paired = np.pad(sums, ((0, 0), (0, odd), (0, odd)))
     half = paired.shape[-1] // 2
     # Keys are added up and rows averaged: a row of a coarser map still sums to 1.
-    paired = paired.reshape(*sums.shape[:2], half, 2, half, 2).sum((3, 5))
-    counts = np.pad(counts, (0, odd)).reshape(half, 2).sum(1)
-    return paired / _counts(counts)[:, None], fine.mean(1), fine.max(1)
+    paired = paired.reshape(len(sums), half, 2, half, 2).sum((2, 4))
+    rows = np.pad(counts, (0, odd)).reshape(half, 2).sum(1)
+    return paired / _counts(rows)[:, None], fine.mean(0), fine.max(0)
 
 
 def _counts(values: Integers) -> Floats:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, PreTrainedConfig, PreTrainedModel
 
 from serving.attention.capture import ModelIdentity
 from serving.attention.hook import recording
@@ -51,12 +51,7 @@ def load(folder: ModelFolder) -> LoadedModel:
     Weights are read from safetensors only, and no code of the folder is run.
     """
     if folder.weights is Weights.DUMMY:
-        config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(RANDOM_SEED)
-            model = AutoModelForCausalLM.from_config(
-                config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
-            )
+        model = build_random(AutoConfig.from_pretrained(folder.path, trust_remote_code=False))
     else:
         model = AutoModelForCausalLM.from_pretrained(
             folder.path,
@@ -66,7 +61,6 @@ def load(folder: ModelFolder) -> LoadedModel:
             trust_remote_code=False,
             local_files_only=True,
         )
-    model.eval()
     shape = head_shape(model)
     identity = ModelIdentity(
         name=folder.name,
@@ -80,6 +74,16 @@ def load(folder: ModelFolder) -> LoadedModel:
         dtype=str(model.dtype).removeprefix("torch."),
     )
     return LoadedModel(model, identity)
+
+
+def build_random(config: PreTrainedConfig) -> PreTrainedModel:
+    """A model of this configuration in float32 with random weights, the same ones each time."""
+    build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(RANDOM_SEED)
+        model = build(config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False)
+    model.train(False)
+    return model
 
 
 def head_shape(model: PreTrainedModel) -> HeadShape:

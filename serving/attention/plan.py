@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -15,8 +14,11 @@ from serving.attention.options import CaptureOptions, RowMode, Statistic
 from serving.attention.segments import Segments
 from serving.errors import UsageError
 
+TILE_FLOATS: Final = 1 << 20
+"""Scores a tile holds at most (but never less than one row): 4 MiB, near what a core caches."""
+
 Arrays: TypeAlias = dict[str, Floats]
-"""Sums by the names of `Plan.array_shapes`."""
+"""Sums by the names of `array_shapes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +73,55 @@ class Plan:
         """Whether `statistic` was asked for."""
         return statistic in self.options.statistics
 
-    def array_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """The shape of every array that the run accumulates, by its name."""
-        layers, heads, tokens = len(self.layers), len(self.heads), self.tokens
-        rows, parts = len(self.row_starts), len(self.segments.segments)
-        shapes: dict[str, tuple[int, ...]] = {
-            "mass": (layers, heads, rows, parts),
-            "sink": (layers, heads, rows),
-            "between": (layers, len(self.owners), heads, parts, parts),
-        }
-        for statistic, names in _ROW_ARRAYS.items():
-            if self.wants(statistic):
-                shapes |= dict.fromkeys(names, (layers, heads, rows))
-        if self.wants(Statistic.RECEIVED):
-            shapes["received"] = (layers, heads, tokens)
-        if self.wants(Statistic.HEATMAP):
-            shapes["heatmap"] = (layers, heads, self.bins, self.bins)
-        if self.options.full_rows:
-            shapes["full"] = (layers, heads, len(self.options.full_rows), tokens)
-        return shapes
-
     @property
-    def array_bytes(self) -> int:
-        """Bytes of all these arrays."""
-        return sum(4 * prod(shape) for shape in self.array_shapes().values())
+    def size(self) -> Size:
+        """The numbers that memory depends on."""
+        return Size(
+            tokens=self.tokens,
+            rows=len(self.row_starts),
+            parts=len(self.segments.segments),
+            orders=len(self.owners),
+            layers=len(self.layers),
+            heads=len(self.heads),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large a capture is; `orders` counts the true order of the parts and the random ones."""
+
+    tokens: int
+    rows: int
+    parts: int
+    orders: int
+    layers: int
+    heads: int
+
+
+def bin_width(tokens: int, options: CaptureOptions) -> int:
+    """Tokens in a bin of the finest map, which has at most twice `heatmap_bins`."""
+    return -(-tokens // (2 * options.heatmap_bins))
+
+
+def array_shapes(size: Size, options: CaptureOptions) -> Mapping[str, tuple[int, ...]]:
+    """The shape of every array that a run accumulates, by its name."""
+    each = (size.layers, size.heads)
+    bins = -(-size.tokens // bin_width(size.tokens, options))
+    shapes: dict[str, tuple[int, ...]] = {
+        "mass": (*each, size.rows, size.parts),
+        "sink": (*each, size.rows),
+        "between": (size.layers, size.orders, size.heads, size.parts, size.parts),
+    }
+    for statistic, names in _ROW_ARRAYS.items():
+        if statistic in options.statistics:
+            shapes |= dict.fromkeys(names, (*each, size.rows))
+    if Statistic.RECEIVED in options.statistics:
+        shapes["received"] = (*each, size.tokens)
+    if Statistic.HEATMAP in options.statistics:
+        shapes["heatmap"] = (*each, bins, bins)
+    if options.full_rows:
+        shapes["full"] = (*each, len(options.full_rows), size.tokens)
+    return shapes
 
 
 _ROW_ARRAYS = {
@@ -133,7 +160,7 @@ def make_plan(shape: HeadShape, segments: Segments, options: CaptureOptions) -> 
         row_ends=ends,
         row_of=row_of,
         owners=np.stack([segments.by_token, *orders]),
-        bin_width=-(-tokens // (2 * options.heatmap_bins)),
+        bin_width=bin_width(tokens, options),
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from serving.attention.capture import Integers
 from serving.attention.lanes import Lanes
 from serving.attention.options import Statistic
-from serving.attention.plan import Arrays, Plan
+from serving.attention.plan import Arrays, Plan, array_shapes
 from serving.attention.tiles import Buffers, Heads, Rows, Tile, divide, tiles
 from serving.errors import LabError
 
@@ -55,8 +55,12 @@ class Recorder:
         if self._observed is not None:
             self._observed(asked)
 
+    def rehearse(self, query: torch.Tensor, key: torch.Tensor, positions: torch.Tensor, first: int) -> None:
+        """Do the work of these rows in the first captured layer without counting them as seen, to time it."""
+        self._walk(0, Rows(query, key, positions, first, 1.0), self._constants(query.device))
+
     def finish(self) -> Arrays:
-        """The sums as arrays of `Plan.array_shapes`.
+        """The sums as arrays of `array_shapes`.
 
         Raises: LabError when a position never came, or the parts of a row do not sum to 1.
         """
@@ -90,7 +94,7 @@ class Recorder:
     def _constants(self, device: torch.device) -> _Fixed:
         if self._fixed is None:
             self._fixed = _Fixed(self.plan, device)
-            shapes = self.plan.array_shapes()
+            shapes = array_shapes(self.plan.size, self.plan.options)
             self._sums = {name: torch.zeros(shape, device=device) for name, shape in shapes.items()}
         return self._fixed
 

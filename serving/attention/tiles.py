@@ -15,11 +15,10 @@ from typing import Final
 
 import torch
 
+from serving.attention.plan import TILE_FLOATS
+
 _HIDDEN: Final = -1e30
 """The score of a key that a row must not see: exp gives 0, and 0 times it is no NaN as with −inf."""
-
-TILE_FLOATS: Final = 1 << 20
-"""Scores a tile holds at most (but never less than one row of one group): 4 MiB, near what a core caches."""
 
 _MOST_ROWS: Final = 64
 """Rows a tile has at most: the half of its diagonal block that nobody sees is computed in vain."""
