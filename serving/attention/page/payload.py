@@ -45,7 +45,8 @@ def capture_payload(capture: Capture, pieces: Sequence[str], name: str, blob: Bl
     """
     if len(pieces) != capture.tokens:
         raise UsageError(
-            f"Expected the text of each of the {capture.tokens} tokens, got {len(pieces)}; decode the capture's own ids."
+            f"Expected the text of each of the {capture.tokens} tokens, got {len(pieces)}; decode the capture's "
+            "own ids."
         )
     model = capture.model
     return {

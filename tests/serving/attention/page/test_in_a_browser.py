@@ -204,7 +204,8 @@ def test_hostile_text_does_nothing_and_is_shown_spelt_out(tab: Tab, tmp_path: Pa
 
 
 def test_the_page_follows_a_dark_scheme(page: Tab) -> None:
-    look = "[getComputedStyle(document.body).backgroundColor, page.heatmap.image.canvas.getContext('2d').getImageData(0, 0, 1, 1).data[0]]"
+    pixel = "page.heatmap.image.canvas.getContext('2d').getImageData(0, 0, 1, 1).data[0]"
+    look = f"[getComputedStyle(document.body).backgroundColor, {pixel}]"
     light = page.evaluate(look)
     page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     page.settle()
