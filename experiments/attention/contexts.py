@@ -25,7 +25,7 @@ from serving.chat import ChatRenderer
 from serving.client import Exchange
 from serving.errors import UsageError
 
-JsonObject = Mapping[str, JsonValue]
+JsonObject = dict[str, JsonValue]
 
 OUTPUT: Final = "output"
 """Item id of what the model wrote in this very call."""
@@ -80,7 +80,7 @@ def messages_context(
     plain = list(message_spans(messages, tools, manifest))
     kinds = {} if manifest is None else {item.id: item.kind for item in manifest.selected}
     named = _named(plain, messages, kinds)
-    rendered = renderer.render_body(list(messages), list(tools), [span for span, _ in named])
+    rendered = renderer.render_body(messages, tools, [span for span, _ in named])
     context = _context(rendered, {span.item_id: segment for span, segment in named}, renderer, output)
     if manifest is None or context.note is not None:
         return context

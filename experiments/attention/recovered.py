@@ -69,7 +69,7 @@ def by_items(segments: Segments, messages: Sequence[JsonObject], manifest: Conte
 
 def _owner(owner: Segment, parts: Mapping[str, Iterator[SelectedItem | str | None]]) -> Segment:
     """The segment of the next token of a message."""
-    if owner.item_id not in parts:
+    if owner.item_id is None or owner.item_id not in parts:
         return owner
     found = next(parts[owner.item_id])
     if found is None:

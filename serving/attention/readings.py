@@ -32,7 +32,8 @@ def looked_at(capture: Capture, source: int | None = None) -> Floats:
     """
     if source is None:
         weights = capture.rows_in / capture.rows_in.sum()
-        return np.einsum("lhst,s->lht", capture.between, weights).astype(np.float32)
+        everywhere: Floats = np.einsum("lhst,s->lht", capture.between, weights).astype(np.float32)
+        return everywhere
     if not capture.rows_in[source]:
         name = capture.segments.segments[source].id
         raise UsageError(f"Expected captured rows in segment {name!r}, but it has none; capture its rows.")
@@ -119,7 +120,8 @@ def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]
         each = [
             between[:, :, place, targets or place].reshape(*between.shape[:2], -1).sum(-1) for place in places
         ]
-        return np.average(np.stack(each), axis=0, weights=rows).mean(1)
+        found: Floats = np.average(np.stack(each), axis=0, weights=rows).mean(1)
+        return found
 
     mass = over_rows(capture.between)
     expected = None if capture.baseline is None else over_rows(capture.baseline)
@@ -185,7 +187,8 @@ def _rows_in_bins(capture: Capture, width: int) -> Floats:
     edges = np.arange(0, capture.tokens + width, width)[: -(-capture.tokens // width) + 1]
     starts, ends = capture.row_starts[:, None], capture.row_ends[:, None]
     shared = np.clip(np.minimum(ends, edges[1:]) - np.maximum(starts, edges[:-1]), 0, None).astype(np.float32)
-    return shared / np.maximum(shared.sum(0), 1)
+    weights: Floats = shared / np.maximum(shared.sum(0), 1)
+    return weights
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -136,7 +136,7 @@ def _triangles(capture: Capture) -> JsonValue:
             "expected": triangle.expected,
             "ratio": triangle.ratio,
             "byLayer": list(triangle.by_layer),
-            "expectedByLayer": triangle.expected_by_layer and list(triangle.expected_by_layer),
+            "expectedByLayer": list(triangle.expected_by_layer or ()),
         }
         for triangle in triangles(capture)
     ]
