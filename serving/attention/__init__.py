@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from serving.attention.capture import Capture, ModelIdentity
+from serving.attention.estimate import Estimate
 from serving.attention.options import CaptureOptions, RowMode, Statistic
+from serving.attention.reading import Reading, read_body, read_packet, segments_from
+from serving.attention.refuse import Unsupported, UnsupportedAttentionError
 from serving.attention.run import AttentionModel, capture
 from serving.attention.segments import (
     SINK,
@@ -14,20 +17,30 @@ from serving.attention.segments import (
     build_segments,
     plain_segments,
 )
+from serving.attention.storage import load_capture, save
 
 __all__ = [
     "SINK",
     "AttentionModel",
     "Capture",
     "CaptureOptions",
+    "Estimate",
     "ModelIdentity",
+    "Reading",
     "RowMode",
     "Run",
     "Segment",
     "SegmentKind",
     "Segments",
     "Statistic",
+    "Unsupported",
+    "UnsupportedAttentionError",
     "build_segments",
     "capture",
+    "load_capture",
     "plain_segments",
+    "read_body",
+    "read_packet",
+    "save",
+    "segments_from",
 ]

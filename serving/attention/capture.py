@@ -81,6 +81,8 @@ class Capture:
     """[L, 2B, 2B]: maximum over heads of the pooled maps."""
     full: Floats | None = None
     """[L, H, F, T]: exact rows of `options.full_rows`; zero beyond the row's own position."""
+    pieces: tuple[str, ...] | None = None
+    """[T]: the text of every token, for display; None where the folder has no tokenizer."""
     baseline: Floats | None = None
     """[L, H, S, S]: `between` as it would be if the parts stood in random order (see `baseline.py`)."""
 

@@ -11,8 +11,14 @@ from serving.attention.capture import Capture, Floats, Integers, ModelIdentity
 from serving.attention.plan import Arrays, Plan
 
 
-def to_capture(plan: Plan, arrays: Arrays, model: ModelIdentity, token_ids: Sequence[int]) -> Capture:
-    """The capture of a finished recorder's sums (`Recorder.finish`)."""
+def to_capture(
+    plan: Plan,
+    arrays: Arrays,
+    model: ModelIdentity,
+    token_ids: Sequence[int],
+    pieces: Sequence[str] | None = None,
+) -> Capture:
+    """The capture of a finished recorder's sums (`Recorder.finish`); `pieces` are the tokens' texts."""
     rows_in = np.bincount(plan.owners[0][plan.captured], minlength=len(plan.segments.segments))
     between = arrays["between"]
     coarse, mean, most = _maps(plan, arrays.get("heatmap"))
@@ -21,6 +27,7 @@ def to_capture(plan: Plan, arrays: Arrays, model: ModelIdentity, token_ids: Sequ
         options=plan.options,
         segments=plan.segments,
         token_ids=tuple(token_ids),
+        pieces=None if pieces is None else tuple(pieces),
         layers=plan.layers,
         heads=plan.heads,
         row_starts=plan.row_starts,

@@ -14,7 +14,7 @@ from serving.attention.options import CaptureOptions, RowMode, Statistic
 from serving.attention.segments import Segments
 from serving.errors import UsageError
 
-TILE_FLOATS: Final = 1 << 20
+TILE_FLOATS: Final = 1 << 19
 """Scores a tile holds at most (but never less than one row): 4 MiB, near what a core caches."""
 
 Arrays: TypeAlias = dict[str, Floats]

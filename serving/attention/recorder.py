@@ -115,8 +115,8 @@ class Recorder:
         inverse = 1 / tile.total
         rows = fixed.row_of[at]
 
-        parts = (flat @ fixed.columns[:width]).view(group, count, len(plan.owners), -1)
-        parts *= inverse[:, :, None, None]
+        parts = (flat @ fixed.columns[:width])[:, : fixed.used] * inverse.view(-1, 1)
+        parts = parts.view(group, count, len(plan.owners), -1)
         sums["mass"][layer, heads].index_add_(1, rows, parts[:, :, 0])
         sums["sink"][layer, heads].index_add_(1, rows, tile.weights[:, :, 0] * inverse)
         for order, owners in enumerate(fixed.owners):
@@ -170,10 +170,12 @@ class _Fixed:
         self.owners = tensor(plan.owners)
         self.full_rows = torch.tensor(plan.options.full_rows, dtype=torch.int64, device=device)
         parts = len(plan.segments.segments)
-        columns = torch.zeros(plan.bins * plan.bin_width, len(plan.owners), parts, device=device)
-        columns[: plan.tokens].scatter_(2, self.owners.T[:, :, None], 1.0)
-        self.columns = columns.view(len(columns), -1)
-        """[T padded, orders × S]: 1 where a key belongs to a segment."""
+        self.used = len(plan.owners) * parts
+        # Matrix kernels work on whole vectors of columns: 25 cost more than 32.
+        self.columns = torch.zeros(plan.bins * plan.bin_width, -(-self.used // 16) * 16, device=device)
+        """[T padded, orders × S padded]: 1 where a key belongs to a segment."""
+        places = self.owners.T + parts * torch.arange(len(plan.owners), device=device)
+        self.columns[: plan.tokens].scatter_(1, places, 1.0)
         # Places inside a bin are counted from its middle: in float32 a spread of a few tokens would vanish
         # beside the square of a place in the ten thousands.
         inside = torch.arange(plan.bin_width, device=device, dtype=torch.float32) - (plan.bin_width - 1) / 2

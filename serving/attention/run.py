@@ -17,6 +17,7 @@ from serving.attention.finish import to_capture
 from serving.attention.options import CaptureOptions
 from serving.attention.plan import HeadShape, Plan, make_plan
 from serving.attention.segments import Segments
+from serving.chat import ChatTokenizer
 from serving.engine.preflight import read_shape
 from serving.errors import UsageError
 from serving.models import ModelFolder
@@ -81,7 +82,12 @@ class AttentionModel:
             arrays = loaded.run(plan, token_ids, shown.advance)
         finally:
             shown.end()
-        return to_capture(plan, arrays, loaded.identity, token_ids)
+        return to_capture(plan, arrays, loaded.identity, token_ids, self._pieces(token_ids))
+
+    def _pieces(self, token_ids: Sequence[int]) -> tuple[str, ...] | None:
+        if not (self.folder.path / "tokenizer.json").is_file():
+            return None
+        return tuple(token.piece for token in ChatTokenizer(self.folder.path).show(token_ids))
 
     def _plan(self, segments: Segments, options: CaptureOptions | None) -> Plan:
         heads = HeadShape(

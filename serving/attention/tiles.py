@@ -20,7 +20,7 @@ from serving.attention.plan import TILE_FLOATS
 _HIDDEN: Final = -1e30
 """The score of a key that a row must not see: exp gives 0, and 0 times it is no NaN as with −inf."""
 
-_MOST_ROWS: Final = 64
+_MOST_ROWS: Final = 128
 """Rows a tile has at most: the half of its diagonal block that nobody sees is computed in vain."""
 
 
@@ -102,11 +102,14 @@ def tiles(rows: Rows, heads: Heads, bin_width: int, buffers: Buffers) -> Iterato
     # Zero keys fill the last bin; they lie behind every row, so the mask hides them.
     keys = torch.zeros(padded, rows.key.shape[-1], device=rows.key.device)
     keys[:most] = rows.key[heads.kv_head, :most]
+    query = rows.query[list(heads.heads)]
     count = max(1, min(_MOST_ROWS, TILE_FLOATS // (len(heads.heads) * padded)))
     for start in range(0, len(rows.positions), count):
         end = min(start + count, len(rows.positions))
         at = rows.positions[start:end]
-        asked = rows.query[list(heads.heads)][:, at - rows.first].to(torch.float32) * rows.scale
+        low, high = int(at[0]) - rows.first, int(at[-1]) + 1 - rows.first
+        dense = high - low == len(at)
+        asked = (query[:, low:high] if dense else query[:, at - rows.first]).to(torch.float32) * rows.scale
         yield _tile(asked, keys[: _padded(int(at[-1]) + 1, bin_width)], at, heads.places, start, buffers)
 
 
