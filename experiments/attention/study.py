@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from experiments.attention.analysis import analyse
 from experiments.attention.arms import ARMS, NULL_REBUILD, Question
 from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of
-from experiments.attention.contexts import Context, packet_context
 from experiments.attention.figures import map_figure
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
 from experiments.framework.local_model import LocalModel, recorded
@@ -24,10 +23,10 @@ from experiments.workloads import (
     needle,
     phone_limit,
 )
-from serving.assembler import Packet, PacketSpan, part_id
-from serving.attention import Capture, CaptureOptions, Statistic
+from serving.assembler import Packet, PacketSpan, item_of, part_id
+from serving.attention import Capture, CaptureOptions, Reading, Statistic, read_packet
+from serving.attention.measures import layer_profile, maps_apart, triangles
 from serving.attention.page import viewer_options
-from serving.attention.readings import layer_profile, maps_apart, triangles
 from serving.errors import InequalityError, LabError
 
 
@@ -45,7 +44,9 @@ class Scale(NamedTuple):
 SCALES: Final = {"short": Scale(220, 16, 2, 2), "long": Scale(1500, 100, 8, 4)}
 """By the task's name: a run of one size never mixes them."""
 
-CAGES: Final = "cages"
+ASKED: Final = "asked"
+"""The part of a tool result from which the answer follows."""
+
 MAP_BINS: Final = 24
 """Bins of a head's map in the trace; the mean over heads has twice as many."""
 
@@ -104,7 +105,8 @@ class AttentionStudy(Study[LocalModel]):
         if context.factors["harness.rebuild"]:
             scenario = NeedleScenario.model_validate_json(scenario.model_dump_json())
         packet = _packet(model, scenario, context)
-        prompt = packet_context(packet, model.renderer, spans=scenario.spans(packet))
+        spans = packet.model_copy(update={"spans": scenario.spans(packet)})
+        prompt = read_packet(spans, model.renderer)
         wanted = [prompt.segments.index(part_id("turn-000", "needle-0"))]
         return self._asked(packet, prompt, wanted, scenario, context)
 
@@ -116,14 +118,20 @@ class AttentionStudy(Study[LocalModel]):
         if asked is Question.COUNTED_BY_CODE:
             scenario = scenario.model_copy(update={"items": (*scenario.items, scenario.summary())})
         packet = _packet(context.target, scenario, context)
-        prompt = packet_context(packet, context.target.renderer, spans=tuple(_cage_spans(packet, scenario)))
-        identity = scenario.summary().id if asked is Question.COUNTED_BY_CODE else part_id(CAGES, "asked")
-        return self._asked(packet, prompt, [prompt.segments.index(identity)], scenario, context)
+        spans = packet.model_copy(update={"spans": tuple(_cage_spans(packet, scenario))})
+        prompt = read_packet(spans, context.target.renderer)
+        by_code = asked is Question.COUNTED_BY_CODE
+        wanted = [
+            place
+            for place, segment in enumerate(prompt.segments.segments)
+            if (segment.id == scenario.summary().id if by_code else segment.id.endswith(f"#{ASKED}"))
+        ]
+        return self._asked(packet, prompt, wanted, scenario, context)
 
     def _asked(
         self,
         packet: Packet,
-        prompt: Context,
+        prompt: Reading,
         wanted: Sequence[int],
         scenario: NeedleScenario | CageCount,
         context: TrialContext[LocalModel],
@@ -131,7 +139,7 @@ class AttentionStudy(Study[LocalModel]):
         """Answer, grade, and look at the row that decides the first token of the answer."""
         model, length = context.target, prompt.segments.tokens
         exchange = recorded(
-            packet, prompt.token_ids, lambda: model.answer(prompt.token_ids, _most(context)), model.text
+            packet, prompt.token_ids, lambda: model.read(prompt.token_ids).answer(_most(context)), model.text
         )
         grade = scenario.grade(exchange.text)
         capture = model.capture(
@@ -162,9 +170,9 @@ class AttentionStudy(Study[LocalModel]):
         model = context.target
         scenario = phone_limit(spec.seed, calls=scale.calls, other_steps=scale.steps)
         packet = _packet(model, scenario, context)
-        prompt = packet_context(packet, model.renderer).token_ids
-        exchange = recorded(packet, prompt, lambda: model.answer(prompt, 2 * _most(context)), model.text)
-        whole = packet_context(packet, model.renderer, exchange.output_token_ids or ())
+        prompt = read_packet(packet, model.renderer).token_ids
+        exchange = recorded(packet, prompt, lambda: model.read(prompt).answer(2 * _most(context)), model.text)
+        whole = read_packet(packet, model.renderer, exchange.output_token_ids or ())
         shuffles = context.factors["harness.shuffles"]
         options = CaptureOptions(
             heatmap_bins=MAP_BINS,
@@ -269,6 +277,6 @@ def _cage_spans(packet: Packet, scenario: CageCount) -> Iterator[PacketSpan]:
             continue
         at = 0
         for line in (message.content or "").splitlines(keepends=True):
-            part = "asked" if line.rstrip("\n") in asked else "others"
-            yield PacketSpan(path=span.path, start=at, end=at + len(line), item_id=part_id(CAGES, part))
+            owner = part_id(item_of(span.item_id), ASKED) if line.rstrip("\n") in asked else span.item_id
+            yield PacketSpan(path=span.path, start=at, end=at + len(line), item_id=owner)
             at += len(line)

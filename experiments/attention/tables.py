@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from experiments.framework import Table
 from serving.attention import Capture, SegmentKind
-from serving.attention.readings import (
+from serving.attention.measures import (
     ROWS_FOR_SINK,
     SINK_LENGTH,
     SINK_THRESHOLD,
@@ -24,14 +24,14 @@ HEADS_LISTED = 10
 KEYS_LISTED = 10
 
 
-def capture_tables(capture: Capture, pieces: Sequence[str]) -> Iterator[Table]:
+def capture_tables(capture: Capture) -> Iterator[Table]:
     """Mass per segment, triangles, heads on the segment that is looked at most, layers, and sinks."""
     source, target = looking_segment(capture), read_segment(capture)
     yield mass_table(capture, source)
     yield triangle_table(capture)
     yield head_table(capture, target, source)
     yield layer_table(capture)
-    yield from resting_tables(capture, pieces)
+    yield from resting_tables(capture)
 
 
 def looking_segment(capture: Capture) -> int | None:
@@ -131,13 +131,14 @@ def layer_table(capture: Capture) -> Table:
     )
 
 
-def resting_tables(capture: Capture, pieces: Sequence[str]) -> Iterator[Table]:
+def resting_tables(capture: Capture) -> Iterator[Table]:
     """Keys that heads rest on; nothing where `received` was not captured."""
     keys = resting_keys(capture)
     if keys is None:
         return
     segments, owners = capture.segments.segments, capture.segments.by_token
     heads = len(capture.layers) * len(capture.heads)
+    pieces = capture.pieces or [f"[{token}]" for token in capture.token_ids]
     yield Table(
         title="Keys that heads rest on",
         columns=("token", "text", "segment", "heads", "of", "largest mean share"),

@@ -50,50 +50,23 @@ class LocalModel:
     folder: ModelFolder
     loaded: LoadedModel
     renderer: ChatRenderer
+    ends: frozenset[int]
+    """Tokens that end a turn."""
 
     def count(self, text: str) -> int:
         """Tokens of a text on its own."""
         return len(self.renderer.tokenizer.encode(text).ids)
 
-    def answer(self, prompt: Sequence[int], max_tokens: int) -> tuple[int, ...]:
-        """The likeliest next token, again and again, up to and with the token that ends a turn."""
-        import torch
-
-        ends = self._end_tokens()
-        found: list[int] = []
-        with torch.inference_mode():
-            scores, cache = self._read(prompt, None)
-            while len(found) < max_tokens:
-                found.append(int(scores.argmax()))
-                if found[-1] in ends:
-                    break
-                scores, cache = self._read(found[-1:], cache)
-        return tuple(found)
-
-    def choose(self, prompt: Sequence[int], texts: Sequence[str]) -> Choice:
-        """Which of `texts` the model is likeliest to write next; equal likelihoods go to the first."""
-        import torch
-
-        totals = {}
-        with torch.inference_mode():
-            first, cache = self._read(prompt, None)
-            held = cache.get_seq_length()
-            for text in texts:
-                ids = self.renderer.tokenizer.encode(text).ids
-                if not ids:
-                    raise LabError("A choice is a text of at least one token, got an empty one.")
-                scores, total = first, 0.0
-                for place, token in enumerate(ids):
-                    total += float(torch.log_softmax(scores, dim=-1)[token])
-                    if place + 1 < len(ids):
-                        scores, cache = self._read([token], cache)
-                cache.crop(held)
-                totals[text] = total
-        return Choice(max(totals, key=lambda text: totals[text]), totals)
-
     def text(self, token_ids: Sequence[int]) -> str:
         """What an answer says, without the tokens that only mark its end."""
-        return self.renderer.tokenizer.text([one for one in token_ids if one not in self._end_tokens()])
+        return self.renderer.tokenizer.text([one for one in token_ids if one not in self.ends])
+
+    def read(self, prompt: Sequence[int]) -> ReadPrompt:
+        """Read a prompt once; ask it for as many answers and choices as you like."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self.loaded.model.config)
+        return ReadPrompt(self, len(prompt), cache, self._next(prompt, cache))
 
     def capture(self, token_ids: Sequence[int], segments: Segments, options: CaptureOptions) -> Capture:
         """The attention over prompt and answer; same errors as `serving.attention.capture`."""
@@ -102,26 +75,62 @@ class LocalModel:
         from serving.attention.plan import make_plan
 
         plan = make_plan(head_shape(self.loaded.model), segments, options)
-        return to_capture(plan, self.loaded.run(plan, token_ids, None), self.loaded.identity, token_ids)
+        arrays = self.loaded.run(plan, token_ids, None)
+        pieces = [token.piece for token in self.renderer.tokenizer.show(token_ids)]
+        return to_capture(plan, arrays, self.loaded.identity, token_ids, pieces)
 
-    def _read(
-        self, token_ids: Sequence[int], cache: DynamicCache | None
-    ) -> tuple[torch.Tensor, DynamicCache]:
-        """[vocabulary]: scores of the token after these, and the cache that holds them."""
+    def _next(self, token_ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
+        """[vocabulary]: scores of the token after these, which the cache then holds too."""
         import torch
-        from transformers import DynamicCache
 
-        held = DynamicCache(config=self.loaded.model.config) if cache is None else cache
-        ids = torch.tensor([list(token_ids)])
-        out = self.loaded.model(ids, past_key_values=held, use_cache=True, logits_to_keep=1)
-        return out.logits[0, -1].float(), held
+        with torch.inference_mode():
+            ids = torch.tensor([list(token_ids)])
+            out = self.loaded.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            return out.logits[0, -1].float()
 
-    def _end_tokens(self) -> frozenset[int]:
-        named = self.renderer.tokenizer.named_tokens().get("eos_token", "")
-        marked = self.renderer.tokenizer.added_tokens().get(named)
-        config = getattr(self.loaded.model.generation_config, "eos_token_id", None)
-        listed = config if isinstance(config, list) else [config]
-        return frozenset(one for one in (marked, *listed) if isinstance(one, int))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadPrompt:
+    """A prompt in the cache, and the scores of what comes after it."""
+
+    model: LocalModel
+    tokens: int
+    cache: DynamicCache
+    scores: torch.Tensor
+    """[vocabulary]."""
+
+    def answer(self, max_tokens: int) -> tuple[int, ...]:
+        """The likeliest next token, again and again, up to and with the token that ends a turn."""
+        found: list[int] = []
+        scores = self.scores
+        while len(found) < max_tokens:
+            found.append(int(scores.argmax()))
+            if found[-1] in self.model.ends or len(found) == max_tokens:
+                break
+            scores = self.model._next(found[-1:], self.cache)
+        self._forget()
+        return tuple(found)
+
+    def choose(self, texts: Sequence[str]) -> Choice:
+        """Which of `texts` the model is likeliest to write next; equal likelihoods go to the first."""
+        totals = {}
+        for text in texts:
+            ids = self.model.renderer.tokenizer.encode(text).ids
+            if not ids:
+                raise LabError("A choice is a text of at least one token, got an empty one.")
+            scores, total = self.scores, 0.0
+            for place, token in enumerate(ids):
+                total += float(scores.log_softmax(-1)[token])
+                if place + 1 < len(ids):
+                    scores = self.model._next([token], self.cache)
+            self._forget()
+            totals[text] = total
+        return Choice(max(totals, key=lambda text: totals[text]), totals)
+
+    def _forget(self) -> None:
+        """Take what came after the prompt out of the cache."""
+        if beyond := self.cache.get_seq_length() - self.tokens:
+            self.cache.crop(-beyond)
 
 
 def load_model(progress: Progress | None = None) -> Serve[LocalModel]:
@@ -136,10 +145,20 @@ def load_model(progress: Progress | None = None) -> Serve[LocalModel]:
 
         loaded = load(folder)
         shown.end()
-        model = LocalModel(folder, loaded, ChatRenderer(folder.path))
+        renderer = ChatRenderer(folder.path)
+        model = LocalModel(folder, loaded, renderer, end_tokens(loaded, renderer))
         yield Served(target=model, environment=describe(folder))
 
     return serve
+
+
+def end_tokens(loaded: LoadedModel, renderer: ChatRenderer) -> frozenset[int]:
+    """The tokens that end a turn: the tokenizer's, and those that the model's configuration lists."""
+    named = renderer.tokenizer.named_tokens().get("eos_token", "")
+    marked = renderer.tokenizer.added_tokens().get(named)
+    config = getattr(loaded.model.generation_config, "eos_token_id", None)
+    listed = config if isinstance(config, list) else [config]
+    return frozenset(one for one in (marked, *listed) if isinstance(one, int))
 
 
 def describe(folder: ModelFolder) -> dict[str, JsonValue]:

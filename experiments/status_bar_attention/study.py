@@ -8,7 +8,6 @@ from typing import Final
 from pydantic import JsonValue
 
 from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of
-from experiments.attention.contexts import Context, packet_context
 from experiments.framework import (
     Analysis,
     Arm,
@@ -25,7 +24,7 @@ from experiments.status_bar_attention.analysis import BASE, NO_BAR, analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE
 from serving.assembler import ToolStep
-from serving.attention import Capture, SegmentKind, Segments
+from serving.attention import Capture, Reading, SegmentKind, Segments, read_packet
 from serving.errors import InequalityError, LabError
 
 NULL_REBUILD: Final = "null-rebuild"
@@ -129,16 +128,15 @@ class StatusBarAttentionStudy(Study[LocalModel]):
             surface=f"{model.folder.name}/in-process",
         )
         packet = assembled(model, request)
-        prompt = packet_context(packet, model.renderer)
-        exchange = recorded(
-            packet, prompt.token_ids, lambda: model.answer(prompt.token_ids, most), model.text
-        )
-        decision = model.choose(prompt.token_ids, scenario.choices)
+        prompt = read_packet(packet, model.renderer)
+        read = model.read(prompt.token_ids)
+        decision = read.choose(scenario.choices)
+        exchange = recorded(packet, prompt.token_ids, lambda: read.answer(most), model.text)
         grade = scenario.grade(decision.text)
-        whole = packet_context(packet, model.renderer, exchange.output_token_ids or ())
+        whole = read_packet(packet, model.renderer, exchange.output_token_ids or ())
         decides = prompt.segments.tokens - 1
         capture = model.capture(
-            whole.token_ids, whole.segments, chosen_rows(range(decides, whole.segments.tokens - 1 or 1))
+            whole.token_ids, whole.segments, chosen_rows(range(decides, whole.segments.tokens - 1))
         )
         return TrialOutcome(
             exchanges=(exchange,),
@@ -184,7 +182,7 @@ def _margin(log_probabilities: Mapping[str, float], expected: str) -> float:
     return log_probabilities[expected] - max(wrong)
 
 
-def _looks(context: Context, scenario: PhoneLimit, capture: Capture) -> dict[str, Measure]:
+def _looks(context: Reading, scenario: PhoneLimit, capture: Capture) -> dict[str, Measure]:
     """Mass and tokens of every group: at the deciding row, and over the rows that wrote the rest."""
     measures: dict[str, Measure] = {}
     for name, places in _groups(context.segments, scenario).items():

@@ -16,7 +16,13 @@ from typing import Any
 COMMAND = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 """None: this machine has no Chromium."""
 
-_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--remote-debugging-pipe")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--remote-debugging-pipe",
+)
 
 
 class Tab:

@@ -43,7 +43,9 @@ def made_segments(scale: int = 1, parts: Sequence[tuple[str, str, SegmentKind, i
         for identity, label, kind, size in parts
         for _ in range(size * scale)
     ]
-    written = sum(size * scale for *_, kind, size in parts if kind in (SegmentKind.THINKING, SegmentKind.ANSWER))
+    written = sum(
+        size * scale for *_, kind, size in parts if kind in (SegmentKind.THINKING, SegmentKind.ANSWER)
+    )
     return build_segments(owners, prompt_tokens=len(owners) - written)
 
 
@@ -82,6 +84,7 @@ def made_capture(
         options=CaptureOptions(rows=RowMode.EVERY, heatmap_bins=bins),
         segments=segments,
         token_ids=tuple(range(tokens)),
+        pieces=tuple(f" w{token}" for token in range(tokens)),
         layers=tuple(range(layers)),
         heads=tuple(range(heads)),
         row_starts=np.arange(tokens),
@@ -108,8 +111,3 @@ def binned(matrices: NDArray[np.float64], width: int) -> NDArray[np.float64]:
     keys = np.add.reduceat(matrices, starts, axis=-1)
     rows = np.add.reduceat(keys, starts, axis=-2)
     return rows / np.minimum(width, tokens - starts)[:, None]
-
-
-def pieces_of(segments: Segments) -> list[str]:
-    """A text for every token."""
-    return [f" w{token}" for token in range(segments.tokens)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from serving.attention.page.document import render_page, write_page
-from serving.attention.page.inline import InlinePage, show, token_pieces
+from serving.attention.page.inline import InlinePage, show
 from serving.attention.page.options import viewer_options
 
-__all__ = ["InlinePage", "render_page", "show", "token_pieces", "viewer_options", "write_page"]
+__all__ = ["InlinePage", "render_page", "show", "viewer_options", "write_page"]

@@ -11,7 +11,6 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -26,27 +25,26 @@ _SCRIPTS: Final = ("data.js", "colours.js", "heatmap.js", "charts.js", "sections
 
 def render_page(
     capture: Capture,
-    pieces: Sequence[str],
+    other: Capture | None = None,
     *,
-    other: tuple[Capture, Sequence[str]] | None = None,
     names: tuple[str, str] = ("A", "B"),
     title: str = "Where the model looked",
 ) -> str:
     """The page of `capture`, or of it (A) and `other` (B); the same captures give the same text.
 
-    `pieces` is the text of every token (`ChatTokenizer.show`). Raises: UsageError for a wrong number of pieces,
-    and for captures of two different models.
+    Tokens are shown by `Capture.pieces`, by their ids where it has none. Raises: UsageError for captures of two
+    different models.
     """
-    if other is not None and other[0].model != capture.model:
+    if other is not None and other.model != capture.model:
         raise UsageError(
-            f"Expected two captures of one model, got {capture.model.name} and {other[0].model.name}; "
+            f"Expected two captures of one model, got {capture.model.name} and {other.model.name}; "
             "capture both contexts with the same weights."
         )
     blob = Blob()
-    sides = [(capture, pieces), *([] if other is None else [other])]
+    sides = [capture] if other is None else [capture, other]
     header = {
         "decades": DECADES,
-        "captures": [capture_payload(*side, name, blob) for side, name in zip(sides, names, strict=False)],
+        "captures": [capture_payload(side, name, blob) for side, name in zip(sides, names, strict=False)],
     }
     style = _file("page.css")
     program = '"use strict";\n(() => {\n' + "\n".join(map(_file, _SCRIPTS)) + "\n})();\n"

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from serving.attention.capture import Capture
 from serving.attention.page.document import render_page
-from serving.chat import ChatTokenizer
-from serving.errors import UsageError
-from serving.models import on_disk
 
 
 @dataclass(frozen=True)
@@ -34,31 +29,11 @@ def show(
     capture: Capture,
     other: Capture | None = None,
     *,
-    pieces: Sequence[str] | None = None,
-    other_pieces: Sequence[str] | None = None,
     names: tuple[str, str] = ("A", "B"),
     height: int = 900,
 ) -> InlinePage:
-    """Draw a capture, or two beside each other, in a notebook; the same page as `ctxlab attend` writes.
+    """Draw a capture, or two beside each other, in a notebook: the page that `ctxlab attend` writes.
 
-    Args: `pieces` is the text of every token; None: decoded with the model of this name on this disk.
-    Raises: UsageError where there is none, and as `render_page`.
+    Raises: UsageError for captures of two different models.
     """
-    words = token_pieces(capture) if pieces is None else pieces
-    if other is None:
-        return InlinePage(render_page(capture, words), height)
-    beside = token_pieces(other) if other_pieces is None else other_pieces
-    return InlinePage(render_page(capture, words, other=(other, beside), names=names), height)
-
-
-def token_pieces(capture: Capture, folder: Path | None = None) -> list[str]:
-    """The text of every token, by the tokenizer in `folder`; None: of the model of this name on this disk."""
-    if folder is None:
-        here = on_disk(capture.model.name)
-        if here is None:
-            raise UsageError(
-                f"Expected the tokenizer of {capture.model.name} on this disk to show its tokens, found none; pull "
-                "the model, or hand in the pieces."
-            )
-        folder = here.path
-    return [token.piece for token in ChatTokenizer(folder).show(capture.token_ids)]
+    return InlinePage(render_page(capture, other, names=names), height)

@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from serving.attention.capture import Capture
-from serving.attention.page.packing import Blob, linear_shorts, log_bytes, lower_triangle
-from serving.attention.readings import (
+from serving.attention.measures import (
     ROWS_FOR_SINK,
     SINK_LENGTH,
     SINK_THRESHOLD,
@@ -26,7 +25,7 @@ from serving.attention.readings import (
     resting_keys,
     triangles,
 )
-from serving.errors import UsageError
+from serving.attention.page.packing import Blob, linear_shorts, log_bytes, lower_triangle
 from serving.text import visible
 
 TOKEN_CHARACTERS: Final = 60
@@ -38,17 +37,10 @@ HEAD_VALUES: Final = 1 << 21
 KEYS_LISTED: Final = 20
 
 
-def capture_payload(capture: Capture, pieces: Sequence[str], name: str, blob: Blob) -> JsonValue:
-    """The header of one capture; its arrays go into `blob`.
-
-    `pieces` is the text of every token. Raises: UsageError for another number of pieces than tokens.
-    """
-    if len(pieces) != capture.tokens:
-        raise UsageError(
-            f"Expected the text of each of the {capture.tokens} tokens, got {len(pieces)}; decode the capture's "
-            "own ids."
-        )
+def capture_payload(capture: Capture, name: str, blob: Blob) -> JsonValue:
+    """The header of one capture; its arrays go into `blob`."""
     model = capture.model
+    pieces = capture.pieces or [f"[{token}]" for token in capture.token_ids]
     return {
         "name": visible(name, newlines=False),
         "model": visible(model.name, newlines=False),

@@ -11,15 +11,14 @@ import pytest
 from serving.attention import Capture
 from serving.attention.page import render_page, write_page
 from serving.attention.page.inline import show
-from tests.serving.attention.page.test_document import HOSTILE, HOSTILE_PIECES
+from tests.serving.attention.page.test_document import HOSTILE, hostile
 from tests.support.chromium import COMMAND, Tab, chromium
-from tests.support.made_capture import PARTS, binned, made_capture, made_segments, pieces_of
+from tests.support.made_capture import PARTS, binned, made_capture, made_segments
 
 pytestmark = pytest.mark.skipif(COMMAND is None, reason="no Chromium on this machine")
 
 SCALE = 4
 CAPTURE, MATRICES = made_capture(made_segments(SCALE))
-PIECES = pieces_of(CAPTURE.segments)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def tab() -> Iterator[Tab]:
 
 @pytest.fixture
 def page(tab: Tab, tmp_path: Path) -> Tab:
-    return opened(tab, tmp_path, render_page(CAPTURE, PIECES), "layer=1&head=2")
+    return opened(tab, tmp_path, render_page(CAPTURE), "layer=1&head=2")
 
 
 def opened(tab: Tab, folder: Path, text: str, fragment: str = "") -> Tab:
@@ -167,17 +166,19 @@ def test_a_click_in_the_ranking_shows_that_heads_map(page: Tab) -> None:
     )
     page.evaluate("document.querySelector('#ranking tbody tr').click()")
     assert page.evaluate("[page.state.layer, page.state.head]") == [layer, head]
-    from serving.attention.readings import rank_heads
+    from serving.attention.measures import rank_heads
 
     segments = CAPTURE.segments
-    (first,) = rank_heads(CAPTURE, segments.index("output#thinking"), segments.index("output#answer"), limit=1)
+    (first,) = rank_heads(
+        CAPTURE, segments.index("output#thinking"), segments.index("output#answer"), limit=1
+    )
     assert (first.layer, first.head) == (layer, head)
 
 
 def test_two_contexts_are_shown_side_by_side_and_in_turn(tab: Tab, tmp_path: Path) -> None:
     segments = made_segments(SCALE, [part for part in PARTS if part[0] != "status-bar"])
     other, _ = made_capture(segments, seed=1)
-    text = render_page(CAPTURE, PIECES, other=(other, pieces_of(segments)), names=("bar", "none"))
+    text = render_page(CAPTURE, other, names=("bar", "none"))
     opened(tab, tmp_path, text)
     row = "[...document.querySelectorAll('#beside-table tbody tr')].find((row) => row.innerText.includes('status bar'))"
     assert tab.evaluate(f"[...{row}.cells].slice(1, 6).map((cell) => cell.innerText)")[1::2] == ["–", "–"]
@@ -189,7 +190,7 @@ def test_two_contexts_are_shown_side_by_side_and_in_turn(tab: Tab, tmp_path: Pat
 
 def test_hostile_text_does_nothing_and_is_shown_spelt_out(tab: Tab, tmp_path: Path) -> None:
     capture, _ = made_capture(made_segments(parts=[(HOSTILE[0], HOSTILE[1], *PARTS[0][2:]), *PARTS[1:]]))
-    page = render_page(capture, HOSTILE_PIECES, title=HOSTILE[0], names=(HOSTILE[1], HOSTILE[2]))
+    page = render_page(hostile(capture), title=HOSTILE[0], names=(HOSTILE[1], HOSTILE[2]))
     opened(tab, tmp_path, page, "head=0")
     for key in range(7):
         tab.point(*on_screen(tab, 6.5, key + 0.5))
@@ -221,13 +222,13 @@ def test_a_capture_without_maps_still_has_its_tables(tab: Tab, tmp_path: Path) -
     bare: Capture = replace(
         CAPTURE, heatmap=None, heatmap_mean=None, heatmap_max=None, received=None, entropy=None, baseline=None
     )
-    opened(tab, tmp_path, render_page(bare, PIECES))
+    opened(tab, tmp_path, render_page(bare))
     assert tab.evaluate("document.querySelectorAll('#mass tbody tr').length") == len(bare.segments.segments)
     assert "does not hold" in str(tab.evaluate("document.getElementById('position').innerText"))
 
 
 def test_the_page_runs_in_a_notebooks_frame(tab: Tab, tmp_path: Path) -> None:
-    frame = show(CAPTURE, pieces=PIECES)._repr_html_()
+    frame = show(CAPTURE)._repr_html_()
     file = tmp_path / "notebook.html"
     file.write_text(
         f"<!doctype html><html data-ready='1'><body>{frame}</body></html>",
