@@ -31,10 +31,16 @@ MIB = 1 << 20
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--eager", type=int, nargs="*", default=[512, 1024, 2048], help="lengths of both sides")
-    parser.add_argument("--ours", type=int, nargs="*", default=[4096, 8192], help="lengths of ours and sdpa alone")
+    parser.add_argument(
+        "--eager", type=int, nargs="*", default=[512, 1024, 2048], help="lengths of both sides"
+    )
+    parser.add_argument(
+        "--ours", type=int, nargs="*", default=[4096, 8192], help="lengths of ours and sdpa alone"
+    )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--long", action="store_true", help="256 chosen rows at 32,768 tokens, qwen3-nano-shape")
+    parser.add_argument(
+        "--long", action="store_true", help="256 chosen rows at 32,768 tokens, qwen3-nano-shape"
+    )
     parser.add_argument("--out", type=Path, help="write every measurement as JSON lines")
     parser.add_argument("--child", nargs=3, metavar=("SIDE", "TOKENS", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -92,7 +98,9 @@ def report(model: str, tokens: int, taken: dict[str, list[dict[str, float]]]) ->
         memory = middle["eager"]["added"] / middle["ours"]["added"]
         wall = middle["eager"]["wall_s"] / middle["ours"]["wall_s"]
         cpu = middle["eager"]["cpu_s"] / middle["ours"]["cpu_s"]
-        print(f"  eager / ours: {memory:.1f} times the memory, {wall:.2f} times the wall clock, {cpu:.2f} processor")
+        print(
+            f"  eager / ours: {memory:.1f} times the memory, {wall:.2f} times the wall clock, {cpu:.2f} processor"
+        )
 
 
 def measure(name: str, side: str, tokens: int, file: Path) -> dict[str, float]:

@@ -36,10 +36,21 @@ class Lanes(Generic[Task, Room]):
         lanes = 1 if one_by_one else min(threads, len(tasks))
         while len(self._rooms) < lanes:
             self._rooms.append(self._make_room())
-        if lanes <= 1:
-            for task in tasks:
-                work(task, self._rooms[0])
-            return
+        # A thread takes the number of threads when it first computes, so the lanes' own stays 1; for the
+        # model, whose results depend on it bit by bit, it is put back.
+        torch.set_num_threads(1)
+        try:
+            if lanes <= 1:
+                for task in tasks:
+                    work(task, self._rooms[0])
+            else:
+                self._side_by_side(work, tasks, lanes, threads)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _side_by_side(
+        self, work: Callable[[Task, Room], None], tasks: Sequence[Task], lanes: int, threads: int
+    ) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="attention")
         free: SimpleQueue[Room] = SimpleQueue()
@@ -54,10 +65,4 @@ class Lanes(Generic[Task, Room]):
             finally:
                 free.put(room)
 
-        # A thread takes the number of threads when it first computes, so the lanes' own stays 1; for the
-        # model, whose results depend on it bit by bit, it is put back.
-        torch.set_num_threads(1)
-        try:
-            list(self._pool.map(in_lane, tasks))
-        finally:
-            torch.set_num_threads(threads)
+        list(self._pool.map(in_lane, tasks))

@@ -13,6 +13,8 @@ from serving.attention.capture import ModelIdentity
 from serving.attention.hook import recording
 from serving.attention.plan import Arrays, HeadShape, Plan
 from serving.attention.recorder import Recorder
+from serving.attention.refuse import refuse_model
+from serving.errors import UsageError
 from serving.models import ModelFolder, Weights
 
 RANDOM_SEED: Final = 0
@@ -74,6 +76,29 @@ def load(folder: ModelFolder) -> LoadedModel:
         dtype=str(model.dtype).removeprefix("torch."),
     )
     return LoadedModel(model, identity)
+
+
+def refuse_folder(folder: ModelFolder, tokens: int) -> None:
+    """Refuse a model by its configuration alone, no weight loaded.
+
+    Raises: UnsupportedAttentionError (`refuse_model`); UsageError for what is no causal language model.
+    """
+    try:
+        model = build_empty(AutoConfig.from_pretrained(folder.path, trust_remote_code=False))
+    except (ValueError, ImportError, AttributeError, TypeError) as error:  # what configurations fail with
+        raise UsageError(
+            f"Expected a causal language model that transformers knows in {folder.path}, got none "
+            f"({str(error).splitlines()[0]}); capture a Llama-like model."
+        ) from error
+    refuse_model(model, tokens)
+
+
+def build_empty(config: PreTrainedConfig) -> PreTrainedModel:
+    """The modules of a model without memory behind its weights (torch's meta device)."""
+    build: Callable[..., PreTrainedModel] = AutoModelForCausalLM.from_config
+    with torch.device("meta"):
+        # Eager exists for every model; one without sdpa must come as far as being refused by name.
+        return build(config, attn_implementation="eager", trust_remote_code=False)
 
 
 def build_random(config: PreTrainedConfig) -> PreTrainedModel:

@@ -68,9 +68,12 @@ class AttentionModel:
         """See `capture`; the second capture of one model does not load it again."""
         import torch
 
+        from serving.attention.model import refuse_folder
+
         shown = progress or Silent()
         plan = self._plan(segments, options)
         self._check_tokens(token_ids, segments)
+        refuse_folder(self.folder, plan.tokens)
         threads = torch.get_num_threads()
         need = estimate_memory(self.folder, self.shape, plan.size, plan.options, threads)
         kept = 0 if self._loaded is None else need.weights

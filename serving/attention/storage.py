@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -102,9 +103,13 @@ def load_capture(path: Path) -> Capture:
                     path, "the arrays of a capture", f"{sorted(missing)} missing, {sorted(unknown)} more"
                 )
             arrays = {name: _read(archive, path, name, shapes[name]) for name in ("token_ids", *meta.arrays)}
-    except (OSError, zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+    except _UNREADABLE as error:
         raise _bad(path, "a capture file", f"a file that cannot be read ({error})") from error
     return _assembled(meta, arrays)
+
+
+_UNREADABLE: Final = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+"""What `zipfile` raises for a file that is cut, altered, encrypted, or of another compression."""
 
 
 def _assembled(meta: _Meta, arrays: Mapping[str, NDArray[Any]]) -> Capture:
