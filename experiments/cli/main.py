@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.cli import ablate, assembly, chat, demo, doctor, incident, models, run, serve
+from experiments.cli import ablate, assembly, attend, chat, demo, doctor, incident, models, run, serve
 from experiments.cli.console import ERR
 from experiments.cli.untrusted import plain
 from serving.errors import LabError
@@ -48,6 +48,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("chat")(chat.chat)
+app.command("attend")(attend.attend)
 app.command("assemble")(assembly.assemble)
 app.command("diff")(assembly.diff)
 app.command("replay")(assembly.replay)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.serve import ending_politely
 from experiments.cli.studies import STUDIES, find_study, serve_study
+from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
@@ -193,31 +193,9 @@ def show_result(study: Study[object], folder: Path, page: Path) -> None:
     records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
     analysis = study.analyse(records)
     for table in analysis.tables[:2]:
-        shown = Table(title=table.title, title_justify="left", box=None, header_style="bold")
-        for place, column in enumerate(table.columns):
-            shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
-        for row in table.rows:
-            shown.add_row(
-                *(plain(_cell(column, cell)) for column, cell in zip(table.columns, row, strict=True))
-            )
-        OUT.print(shown)
-        OUT.print()
+        show_table(table, OUT)
     OUT.print(f"[bold]{plain(analysis.conclusion)}[/]")
     OUT.print(f"report: {page}", markup=False)
-
-
-def _cell(column: str, cell: bool | int | float | str | None) -> str:
-    match cell:
-        case None:
-            return "–"
-        case float() if "share" in column:
-            return f"{cell:.1%}"
-        case float():
-            return f"{cell:,.2f}" if abs(cell) < 100 else f"{cell:,.0f}"
-        case str():
-            return repr(cell)[1:-1]
-        case _:
-            return f"{cell:,}"
 
 
 def facts(summary: RunSummary, page: Path) -> dict[str, JsonValue]:

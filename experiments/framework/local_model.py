@@ -86,7 +86,8 @@ class LocalModel:
         with torch.inference_mode():
             ids = torch.tensor([list(token_ids)])
             out = self.loaded.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            return out.logits[0, -1].float()
+            scores: torch.Tensor = out.logits[0, -1].float()
+        return scores
 
 
 @dataclass(frozen=True, slots=True, eq=False)
