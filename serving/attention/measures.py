@@ -110,7 +110,8 @@ def triangles(capture: Capture) -> tuple[Triangle, ...]:
         targets = [] if read is None else list(capture.segments.of_kind(read))
         if places and (read is None or targets):
             found.append(_triangle(capture, name, places, targets))
-    return tuple(found)
+    # Exactly nothing: the parts that are read all stand behind the rows that look.
+    return tuple(one for one in found if one.mass > 0)
 
 
 def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]) -> Triangle:

@@ -80,6 +80,13 @@ def test_a_block_on_the_diagonal_counts_itself_and_not_its_fellows() -> None:
     assert found["tool results → themselves"].mass == pytest.approx(np.mean(own), abs=1e-6)
 
 
+def test_a_part_that_stands_behind_is_in_no_triangle() -> None:
+    parts = [*PARTS[:-3], PARTS[-1], PARTS[-3]]  # the answer, then the status bar
+    capture, _ = made_capture(made_segments(parts=parts))
+    assert "answer → status bar" not in {one.name for one in triangles(capture)}
+    assert "answer → status bar" in {one.name for one in triangles(CAPTURE)}
+
+
 def test_without_a_baseline_nothing_is_expected() -> None:
     for one in triangles(replace(CAPTURE, baseline=None)):
         assert one.expected is None
