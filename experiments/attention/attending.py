@@ -25,6 +25,9 @@ from serving.progress import Progress
 PAGE: Final = "attention.html"
 FIGURES: Final = "figures"
 TABLES: Final = "tables"
+ROW_BINS: Final = 128
+"""Stored rows of a pooled capture, at most: as many as the map has bins, and a few megabytes on the disk."""
+
 TEXT_ROWS: Final = ("pooled", "every", "answer", "last")
 
 
@@ -55,7 +58,12 @@ class Look:
         modes = {"pooled": RowMode.POOLED, "every": RowMode.EVERY}
         mode = RowMode.CHOSEN if chosen else modes[str(self.rows)]
         options = CaptureOptions(
-            layers=self.layers, heads=self.heads, rows=mode, chosen=chosen, shuffles=self.shuffles
+            layers=self.layers,
+            heads=self.heads,
+            rows=mode,
+            chosen=chosen,
+            row_bins=ROW_BINS,
+            shuffles=self.shuffles,
         )
         return viewer_options(tokens, options)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile, takewhile
 from typing import Final
 
 from pydantic import JsonValue
@@ -19,7 +20,7 @@ from serving.attention import Reading, Segment, SegmentKind, Segments, build_seg
 from serving.attention.segments import SINK, framing_segment
 from serving.chat import ChatRenderer
 from serving.client import Exchange
-from serving.errors import LabError, UsageError
+from serving.errors import UsageError
 
 JsonObject = dict[str, JsonValue]
 
@@ -44,7 +45,7 @@ _LONGEST_SEPARATOR: Final = 8
 """Tokens between two items of one message, at most."""
 
 
-class UnlikeManifestError(LabError):
+class _UnlikeManifest(Exception):  # noqa: N818 - it never leaves this file
     """The messages do not hold the manifest's items in their order and lengths."""
 
 
@@ -83,12 +84,16 @@ def read_exchange(
         )
     if manifest is None:
         return RecordedReading(reading, "segments are whole messages: the record has no manifest")
-    try:
-        segments = by_items(reading.segments, messages, tools, manifest)
-    except UnlikeManifestError as error:
-        note = f"segments are whole messages, for the manifest does not fit them: {error}"
-        return RecordedReading(reading, note)
-    return RecordedReading(replace(reading, segments=segments), None)
+    divided = by_items(reading.segments, messages, tools, manifest)
+    return RecordedReading(replace(reading, segments=divided.segments), divided.note)
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Segments by item as far as they come out, and what stayed whole."""
+
+    segments: Segments
+    note: str | None
 
 
 def by_items(
@@ -96,21 +101,29 @@ def by_items(
     messages: Sequence[JsonObject],
     tools: Sequence[JsonObject],
     manifest: ContextManifest,
-) -> Segments:
+) -> Divided:
     """Segments of whole messages (as `read_body` names them) as segments of the manifest's items.
 
-    Raises: UnlikeManifestError, naming the message that does not come out.
+    A system message that does not come out stays whole alone; behind any other that does not, order is lost, and all
+    messages stay whole. Tool contracts are told by their names in any case.
     """
     owners = [segments.segments[place] for place in segments.by_token]
     held = [0] * len(messages)
     for owner in owners:
         if (place := _message(owner)) is not None:
             held[place] += 1
-    plan = {place: _spread(found) for place, found in _plan(messages, manifest, held).items()}
+    planned: dict[int, _Found]
+    try:
+        planned, note = _plan(messages, manifest, held)
+    except _UnlikeManifest as error:
+        planned = {}
+        note = f"segments are whole messages, for the manifest does not fit them: {error}"
+    plan = {place: _spread(found) for place, found in planned.items()}
     ids = {tool.name: tool.id for tool in manifest.tools}
     contracts = {f"tool-{place}": ids.get(_tool_name(tool)) for place, tool in enumerate(tools)}
     renamed = [_owner(owner, plan, contracts) for owner in owners]
-    return build_segments(renamed, prompt_tokens=segments.prompt_tokens, sink=segments.segments[0].id == SINK)
+    sink = segments.segments[0].id == SINK
+    return Divided(build_segments(renamed, prompt_tokens=segments.prompt_tokens, sink=sink), note)
 
 
 _Owner = SelectedItem | str | None
@@ -130,7 +143,7 @@ def _owner(
     if (contract := contracts.get(owner.id)) is not None:
         return owner.model_copy(update={"id": contract, "item_id": contract})
     place = _message(owner)
-    if place is None:
+    if place is None or place not in plan:
         return owner
     found = next(plan[place])
     if found is None:
@@ -155,27 +168,47 @@ def _spread(found: Sequence[tuple[int, _Owner]]) -> Iterator[_Owner]:
 _Found = list[tuple[int, _Owner]]
 
 
+_HEAD: Final = (Kind.INSTRUCTION, Kind.OUTPUT_CONTRACT, Kind.SKILL_ENTRY)
+"""What stands in a system message."""
+
+
 def _plan(
     messages: Sequence[JsonObject], manifest: ContextManifest, held: Sequence[int]
-) -> dict[int, _Found]:
-    """For every message, the owners of its tokens in order."""
+) -> tuple[dict[int, _Found], str | None]:
+    """For every message, the owners of its tokens in order; and what is coarse about a system message."""
     items = [item for item in manifest.selected if item.kind is not Kind.TOOL_CONTRACT]
     plan: dict[int, _Found] = {}
+    note = None
     for place, message in enumerate(messages):
-        if message.get("role") == "tool":
-            if place not in plan:
-                raise UnlikeManifestError(f"message {place} is a result without its step")
-        elif message.get("role") == "assistant":
-            kind = Kind.TOOL_STEP if message.get("tool_calls") else Kind.ASSISTANT_TURN
-            if not items or items[0].kind is not kind:
-                raise UnlikeManifestError(f"message {place} is no {kind.value} of the manifest")
-            plan.update(_turn(messages, place, held, items.pop(0)))
-        else:
-            plan[place] = _items_of(place, held[place], items)
-            items = items[sum(owner is not None for _, owner in plan[place]) :]
+        match message.get("role"):
+            case "tool":
+                if place not in plan:
+                    raise _UnlikeManifest(f"message {place} is a result without its step")
+            case "assistant":
+                kind = Kind.TOOL_STEP if message.get("tool_calls") else Kind.ASSISTANT_TURN
+                if not items or items[0].kind is not kind:
+                    raise _UnlikeManifest(f"message {place} is no {kind.value} of the manifest")
+                plan.update(_turn(messages, place, held, items.pop(0)))
+            case "user":
+                plan[place] = _items_of(place, held[place], items)
+                items = items[sum(owner is not None for _, owner in plan[place]) :]
+            case _:
+                plan[place], note = _head_of(place, held[place], items)
+                items = list(dropwhile(lambda item: item.kind in _HEAD, items))
     if items:
-        raise UnlikeManifestError(f"no message holds {items[0].id}")
-    return plan
+        raise _UnlikeManifest(f"no message holds {items[0].id}")
+    return plan, note
+
+
+def _head_of(place: int, tokens: int, items: Sequence[SelectedItem]) -> tuple[_Found, str | None]:
+    """The items of a system message; the first has it all where a fault has added to it."""
+    head = list(takewhile(lambda item: item.kind in _HEAD, items))
+    if not head:
+        raise _UnlikeManifest(f"message {place} has no item")
+    try:
+        return _items_of(place, tokens, head), None
+    except _UnlikeManifest as error:
+        return [(tokens, head[0])], f"the system message is one segment: {error}"
 
 
 def _turn(
@@ -189,7 +222,7 @@ def _turn(
         after += 1
     tokens = sum(held[place:after])
     if tokens != item.tokens:
-        raise UnlikeManifestError(f"message {place} has {tokens} tokens, and {item.id} has {item.tokens}")
+        raise _UnlikeManifest(f"message {place} has {tokens} tokens, and {item.id} has {item.tokens}")
     return plan
 
 
@@ -207,7 +240,7 @@ def _items_of(place: int, tokens: int, items: Sequence[SelectedItem]) -> _Found:
                 found += [(rest // gaps, None)] if found else []
                 found.append((one.tokens, one))
             return found
-    raise UnlikeManifestError(f"the {tokens} tokens of message {place} are not those of the next items")
+    raise _UnlikeManifest(f"the {tokens} tokens of message {place} are not those of the next items")
 
 
 def _objects(value: JsonValue) -> list[JsonObject] | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.attention.recorded import UnlikeManifestError, by_items, read_exchange
+from experiments.attention.recorded import read_exchange
 from experiments.attention.sources import messages_file, recorded_call
 from experiments.framework.local_model import recorded
 from experiments.workloads import PhoneBar, phone_bar, phone_limit
@@ -62,28 +62,48 @@ def test_without_a_manifest_messages_stay_whole_and_it_is_said(renderer: ChatRen
     assert "message-0" in {segment.id for segment in found.reading.segments.segments}
 
 
-def test_a_sabotaged_layout_keeps_its_messages_whole_and_says_which_does_not_fit(renderer: ChatRenderer) -> None:
-    packet = packet_of(renderer)
-    exchange = exchange_of(packet, renderer)
+def changed(exchange: Exchange, renderer: ChatRenderer, place: int, before: str) -> Exchange:
+    """The exchange with a text before one of its messages."""
     messages = json.loads(json.dumps(exchange.request["messages"]))
-    messages[0]["content"] = "It is 09:00. " + messages[0]["content"]
-    changed = exchange.model_copy(update={"request": {**exchange.request, "messages": messages}})
+    messages[place]["content"] = before + messages[place]["content"]
+    body = {**exchange.request, "messages": messages}
     ids = read_body(messages, exchange.request["tools"], renderer).token_ids  # type: ignore[arg-type]
-    found = read_exchange(changed.model_copy(update={"prompt_token_ids": ids}), renderer, packet.manifest)
+    return exchange.model_copy(update={"request": body, "prompt_token_ids": ids})
+
+
+def test_a_clock_in_the_system_message_makes_it_one_segment_and_leaves_the_rest(
+    renderer: ChatRenderer,
+) -> None:
+    packet = packet_of(renderer)
+    exchange = changed(exchange_of(packet, renderer), renderer, 0, "It is 09:00. ")
+    found = read_exchange(exchange, renderer, packet.manifest)
     assert found.note is not None
-    assert "message 0" in found.note
+    assert "the system message is one segment" in found.note
+    known = read_packet(packet, renderer, (5, 6, 7))
+    assert {segment.id for segment in found.reading.segments.segments} == {
+        segment.id for segment in known.segments.segments
+    }
 
 
-def test_items_of_another_order_are_refused(renderer: ChatRenderer) -> None:
+def test_a_changed_turn_leaves_all_messages_whole_and_is_named(renderer: ChatRenderer) -> None:
+    packet = packet_of(renderer)
+    exchange = changed(exchange_of(packet, renderer), renderer, 1, "It is 09:00. ")
+    found = read_exchange(exchange, renderer, packet.manifest)
+    assert found.note is not None
+    assert "message 1" in found.note
+    ids = {segment.id for segment in found.reading.segments.segments}
+    assert "message-0" in ids
+    assert "tool:call_phone" in ids, "contracts are told by their names"
+
+
+def test_items_of_another_order_are_not_believed(renderer: ChatRenderer) -> None:
     packet = packet_of(renderer)
     selected = packet.manifest.selected
-    turned = packet.manifest.model_copy(update={"selected": (*selected[:-3], selected[-2], selected[-3], selected[-1])})
-    messages = [message.to_api() for message in packet.messages]
-    tools = [tool.to_api() for tool in packet.tools]
-    segments = read_body(messages, tools, renderer).segments
-    by_items(segments, messages, tools, packet.manifest)
-    with pytest.raises(UnlikeManifestError):
-        by_items(segments, messages, tools, turned)
+    order = (*selected[:-3], selected[-2], selected[-3], selected[-1])
+    turned = packet.manifest.model_copy(update={"selected": order})
+    found = read_exchange(exchange_of(packet, renderer), renderer, turned)
+    assert found.note is not None
+    assert "does not fit" in found.note
 
 
 def test_a_record_of_another_template_is_refused(renderer: ChatRenderer) -> None:
@@ -117,7 +137,9 @@ def test_a_call_of_a_run_folder_is_found_by_its_place() -> None:
         ('{"messages": [{"role": "user"}], "tools": 3}', "'tools'"),
     ],
 )
-def test_a_file_that_holds_no_messages_is_refused_in_one_sentence(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_file_that_holds_no_messages_is_refused_in_one_sentence(
+    tmp_path: Path, text: str, problem: str
+) -> None:
     file = tmp_path / "chat.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=problem) as error:

@@ -64,9 +64,7 @@ def test_the_needle_moves_through_one_text(records: dict[str, TrialRecord]) -> N
 
 
 def test_the_cages_are_the_same_and_the_question_is_not(records: dict[str, TrialRecord]) -> None:
-    messages = {
-        name: records[name].exchanges[0].request["messages"] for name in (LOOK_UP, COUNT, BY_CODE)
-    }
+    messages = {name: records[name].exchanges[0].request["messages"] for name in (LOOK_UP, COUNT, BY_CODE)}
     texts = {name: json.dumps(found) for name, found in messages.items()}
     assert "What colour" in texts[LOOK_UP]
     assert "In how many cages" in texts[COUNT]

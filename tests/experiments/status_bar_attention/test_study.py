@@ -51,7 +51,8 @@ def test_the_filler_is_as_long_as_the_bar(records: list[TrialRecord]) -> None:
 
 def test_the_arms_differ_in_their_bar_and_nothing_else(records: list[TrialRecord]) -> None:
     texts = {
-        arm: json.dumps(of(records, arm).exchanges[0].request["messages"]) for arm in ("no-bar", "prose", "filler")
+        arm: json.dumps(of(records, arm).exchanges[0].request["messages"])
+        for arm in ("no-bar", "prose", "filler")
     }
     for arm in ("prose", "filler"):
         bare, _, _ = texts[arm].partition("\\n\\n<agent_status>")
