@@ -8,7 +8,7 @@ from typing import Final
 from experiments.framework import Band, GridFigure, Line, LineFigure
 from serving.attention import Capture, SegmentKind
 from serving.attention.capture import Floats
-from serving.attention.measures import layer_profile, looked_at, maps_apart, position_curve
+from serving.attention.views import layer_profile, looked_at, maps_apart, position_curve
 
 BAND_COLOURS: Final = {
     SegmentKind.SINK: "#000000",

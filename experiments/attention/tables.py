@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.framework import Table
 from serving.attention import Capture, SegmentKind
-from serving.attention.measures import (
+from serving.attention.views import (
     ROWS_FOR_SINK,
     SINK_LENGTH,
     SINK_THRESHOLD,

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from serving.attention.capture import Capture
-from serving.attention.measures import (
+from serving.attention.views import (
     ROWS_FOR_SINK,
     SINK_LENGTH,
     SINK_THRESHOLD,

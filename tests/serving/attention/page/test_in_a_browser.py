@@ -166,7 +166,7 @@ def test_a_click_in_the_ranking_shows_that_heads_map(page: Tab) -> None:
     )
     page.evaluate("document.querySelector('#ranking tbody tr').click()")
     assert page.evaluate("[page.state.layer, page.state.head]") == [layer, head]
-    from serving.attention.measures import rank_heads
+    from serving.attention.views import rank_heads
 
     segments = CAPTURE.segments
     (first,) = rank_heads(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.attention import SegmentKind
-from serving.attention.measures import (
+from serving.attention.views import (
     align,
     compare,
     layer_profile,
