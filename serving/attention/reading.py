@@ -141,14 +141,15 @@ def _of_packet(packet: Packet) -> Iterator[tuple[PacketSpan, Segment]]:
     names = {call.id: call.name for message in packet.messages for call in message.tool_calls}
     for span in packet.spans:
         item = item_of(span.item_id)
-        kind = _KINDS[kinds[item]]
+        item_kind = kinds.get(item)
+        kind = SegmentKind.TEXT if item_kind is None else _KINDS[item_kind]
         if span.path[0] == "tools":
             name = packet.tools[int(span.path[1])].name
             yield span, _segment(span.item_id, f"tool {name}", kind, item)
             continue
         place = int(span.path[1])
         message = packet.messages[place]
-        if kinds[item] not in (Kind.TOOL_STEP, Kind.ASSISTANT_TURN):
+        if item_kind not in (Kind.TOOL_STEP, Kind.ASSISTANT_TURN):
             turn = turns[place] if kind is SegmentKind.USER else None
             label = "user" if kind is SegmentKind.USER else f"{kind.value.replace('_', ' ')} {item}"
             yield span, _segment(span.item_id, label, kind, item, turn)
@@ -241,6 +242,6 @@ def _turns(starts: Sequence[bool]) -> list[int | None]:
 def _is_turn(packet: Packet, message: int, kinds: Mapping[str, Kind]) -> bool:
     """Whether the message holds a user turn (a status bar may be carried by a user message too)."""
     return any(
-        span.path[:2] == ("messages", message) and kinds[item_of(span.item_id)] is Kind.USER_TURN
+        span.path[:2] == ("messages", message) and kinds.get(item_of(span.item_id)) is Kind.USER_TURN
         for span in packet.spans
     )

@@ -50,8 +50,8 @@ def _linear_seconds(folder: ModelFolder, tokens: int) -> float:
 
 
 def _attention_seconds(shape: HeadShape, rows: int, keys: int) -> float:
-    query = torch.randn(1, shape.num_heads, rows, shape.head_dim)
-    key = torch.randn(1, shape.num_kv_heads, keys, shape.head_dim)
+    query = _numbers(1, shape.num_heads, rows, shape.head_dim)
+    key = _numbers(1, shape.num_kv_heads, keys, shape.head_dim)
     attend = torch.nn.functional.scaled_dot_product_attention
     return _timed(lambda: attend(query, key, key, enable_gqa=shape.group > 1))
 
@@ -65,6 +65,11 @@ def _statistics_seconds(plan: Plan, positions: torch.Tensor) -> float:
     query = torch.randn(shape.num_heads, len(positions), shape.head_dim)
     key = torch.randn(shape.num_kv_heads, int(positions[-1]) + 1, shape.head_dim)
     return _timed(lambda: recorder.rehearse(query, key, positions, first))
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    """Random numbers that leave the process's own randomness alone."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 def _timed(work: Callable[[], object]) -> float:

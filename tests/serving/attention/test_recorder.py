@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -54,7 +56,7 @@ def record(
 ) -> dict[str, np.ndarray]:
     recorder = Recorder(plan)
     edges = [0, *cuts, plan.tokens]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         if start < end:
             recorder.observe(0, query[:, start:end], key[:, :end], scale)
     return recorder.finish()
