@@ -8,7 +8,8 @@ from typing import Final
 from experiments.framework import Band, GridFigure, Line, LineFigure
 from serving.attention import Capture, SegmentKind
 from serving.attention.capture import Floats
-from serving.attention.views import layer_profile, looked_at, maps_apart, position_curve
+from serving.attention.measures import mass_from
+from serving.attention.views import layer_profile, maps_apart, position_curve
 
 BAND_COLOURS: Final = {
     SegmentKind.SINK: "#000000",
@@ -95,10 +96,9 @@ def _bands(capture: Capture, width: int) -> Iterator[Band]:
         )
 
 
-def mass_figure(capture: Capture, *, name: str, source: int | None = None) -> GridFigure:
-    """Mass per segment and layer, mean over heads, from the rows of `source` (None: all)."""
-    masses = looked_at(capture, source).mean(1)
-    looking = "all captured rows" if source is None else capture.segments.segments[source].label
+def mass_figure(capture: Capture, *, name: str) -> GridFigure:
+    """Mass per segment and layer, mean over heads and all captured rows."""
+    masses = mass_from(capture).mean(1)
     return GridFigure(
         name=name,
         title="Attention mass per segment and layer",
@@ -108,7 +108,7 @@ def mass_figure(capture: Capture, *, name: str, source: int | None = None) -> Gr
         columns=tuple(str(layer) for layer in capture.layers),
         rows=tuple(segment.label for segment in capture.segments.segments),
         values=tuple(tuple(round(float(value), 6) for value in column) for column in masses.T),
-        caption=f"Mean over heads and rows ({looking}); the segments of a layer sum to 1.",
+        caption="Mean over heads and all captured rows; the segments of a layer sum to 1.",
     )
 
 

@@ -25,8 +25,8 @@ from experiments.workloads import (
 )
 from serving.assembler import Packet, PacketSpan, item_of, part_id
 from serving.attention import Capture, CaptureOptions, Reading, Statistic, read_packet
-from serving.attention.views import layer_profile, maps_apart, triangles
 from serving.attention.page import viewer_options
+from serving.attention.views import layer_profile, maps_apart, triangles
 from serving.errors import InequalityError, LabError
 
 

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from experiments.framework import Table
-from serving.attention import Capture, SegmentKind
-from serving.attention.views import (
-    ROWS_FOR_SINK,
-    SINK_LENGTH,
-    SINK_THRESHOLD,
-    compare,
-    layer_profile,
-    looked_at,
-    rank_heads,
-    resting_keys,
-    triangles,
-)
+from serving.attention import Capture, RowMode, SegmentKind
+from serving.attention.measures import SINK_THRESHOLD, SINK_TOKENS, find_sinks, mass_from, rank_heads
+from serving.attention.views import compare, layer_profile, triangles
 
 HEADS_LISTED = 10
 KEYS_LISTED = 10
@@ -26,41 +17,45 @@ KEYS_LISTED = 10
 
 def capture_tables(capture: Capture) -> Iterator[Table]:
     """Mass per segment, triangles, heads on the segment that is looked at most, layers, and sinks."""
-    source, target = looking_segment(capture), read_segment(capture)
-    yield mass_table(capture, source)
+    sources = looking_segment(capture)
+    yield mass_table(capture, sources)
     yield triangle_table(capture)
-    yield head_table(capture, target, source)
+    if (target := read_segment(capture, sources)) is not None:
+        yield head_table(capture, target, sources)
     yield layer_table(capture)
-    yield from resting_tables(capture)
+    yield from sink_tables(capture)
 
 
-def looking_segment(capture: Capture) -> int | None:
-    """The last segment with captured rows that is not framing: the answer, or the newest message."""
+def looking_segment(capture: Capture) -> tuple[str, ...]:
+    """The last segment with captured rows that is not framing – the answer, or the newest message; else none."""
     for place in reversed(range(len(capture.segments.segments))):
-        kind = capture.segments.segments[place].kind
-        if capture.rows_in[place] and kind not in (SegmentKind.FRAMING, SegmentKind.SINK):
-            return place
-    return None
+        segment = capture.segments.segments[place]
+        if capture.rows_in[place] and segment.kind not in (SegmentKind.FRAMING, SegmentKind.SINK):
+            return (segment.id,)
+    return ()
 
 
-def read_segment(capture: Capture) -> int:
-    """The segment beside sink, framing and itself that the looking one gives most."""
-    source = looking_segment(capture)
-    masses = looked_at(capture, source).mean((0, 1))
-    apart = capture.segments.of_kind(SegmentKind.SINK, SegmentKind.FRAMING)
-    left = [place for place in range(len(masses)) if place not in apart and place != source]
-    return max(left, key=lambda place: float(masses[place])) if left else 0
+def read_segment(capture: Capture, sources: Sequence[str]) -> str | None:
+    """The segment beside sink, framing and those that look which these give most."""
+    masses = mass_from(capture, sources).mean((0, 1))
+    apart = (SegmentKind.SINK, SegmentKind.FRAMING)
+    left = [
+        (float(masses[place]), segment.id)
+        for place, segment in enumerate(capture.segments.segments)
+        if segment.kind not in apart and segment.id not in sources
+    ]
+    return max(left)[1] if left else None
 
 
-def mass_table(capture: Capture, source: int | None) -> Table:
+def mass_table(capture: Capture, sources: Sequence[str]) -> Table:
     """Tokens, mass, and mass beside the sink for every segment."""
-    by_layer = looked_at(capture, source).mean(1)
+    by_layer = mass_from(capture, sources).mean(1)
     masses = by_layer.mean(0)
     sinks = list(capture.segments.of_kind(SegmentKind.SINK))
     rest = 1 - float(masses[sinks].sum())
-    expected = (
-        None if capture.baseline is None or source is None else capture.baseline[:, :, source].mean((0, 1))
-    )
+    expected = None
+    if capture.baseline is not None and sources:
+        expected = capture.baseline[:, :, capture.segments.index(sources[0])].mean((0, 1))
     rows = []
     for place, (segment, size) in enumerate(
         zip(capture.segments.segments, capture.segments.sizes, strict=True)
@@ -78,7 +73,7 @@ def mass_table(capture: Capture, source: int | None) -> Table:
                 int(capture.layers[int(by_layer[:, place].argmax())]),
             )
         )
-    looking = "all captured rows" if source is None else capture.segments.segments[source].label
+    looking = _label(capture, sources)
     return Table(
         title=f"Attention mass from {looking}",
         columns=(
@@ -106,14 +101,19 @@ def triangle_table(capture: Capture) -> Table:
     )
 
 
-def head_table(capture: Capture, target: int, source: int | None) -> Table:
+def head_table(capture: Capture, target: str, sources: Sequence[str]) -> Table:
     """The heads that give most to a segment."""
-    ranked = rank_heads(capture, target, source, limit=HEADS_LISTED)
+    ranked = rank_heads(capture, [target], sources)[:HEADS_LISTED]
     return Table(
-        title=f"Heads that look at {capture.segments.segments[target].label}",
+        title=f"Heads that look at {_label(capture, [target])}",
         columns=("layer", "head", "mass share"),
         rows=tuple((one.layer, one.head, one.mass) for one in ranked),
     )
+
+
+def _label(capture: Capture, ids: Sequence[str]) -> str:
+    labels = [capture.segments.segments[capture.segments.index(identity)].label for identity in ids]
+    return " and ".join(labels) or "all captured rows"
 
 
 def layer_table(capture: Capture) -> Table:
@@ -131,33 +131,30 @@ def layer_table(capture: Capture) -> Table:
     )
 
 
-def resting_tables(capture: Capture) -> Iterator[Table]:
-    """Keys that heads rest on; nothing where `received` was not captured."""
-    keys = resting_keys(capture)
-    if keys is None:
+def sink_tables(capture: Capture) -> Iterator[Table]:
+    """Keys that heads rest on; nothing where not all rows, or not what keys received, was captured."""
+    if capture.received is None or capture.options.rows is RowMode.CHOSEN:
         return
     segments, owners = capture.segments.segments, capture.segments.by_token
-    heads = len(capture.layers) * len(capture.heads)
     pieces = capture.pieces or [f"[{token}]" for token in capture.token_ids]
+    sinks = sorted(find_sinks(capture), key=lambda sink: -sink.share)[:KEYS_LISTED]
     yield Table(
         title="Keys that heads rest on",
-        columns=("token", "text", "segment", "heads", "of", "largest mean share"),
+        columns=("token", "text", "segment", "share of heads"),
         rows=tuple(
-            (key.token, pieces[key.token], segments[owners[key.token]].label, key.heads, heads, key.largest)
-            for key in keys[:KEYS_LISTED]
+            (one.position, pieces[one.position], segments[owners[one.position]].label, one.share)
+            for one in sinks
         ),
         note=f"A head rests on a key that gets more than {SINK_THRESHOLD} of it on average over the rows that see it "
-        f"(Gu et al., 2410.10781, over {SINK_LENGTH} tokens; here over {capture.tokens}, at least {ROWS_FOR_SINK} "
-        "rows).",
+        f"(Gu et al., 2410.10781, over {SINK_TOKENS} tokens; here over {capture.tokens}).",
     )
 
 
 def compare_table(first: Capture, second: Capture, names: tuple[str, str]) -> Table:
     """Two contexts, aligned by segment id, from the last looking segment that both have."""
-    source = _shared_source(first, second)
-    pairs = compare(first, second, source)
-    place = source[1]
-    looking = "all captured rows" if place is None else second.segments.segments[place].label
+    sources = _shared_sources(first, second)
+    pairs = compare(first, second, sources)
+    looking = _label(second, sources)
     return Table(
         title=f"{names[0]} and {names[1]}: attention mass from {looking}",
         columns=("segment", f"{names[0]} share", f"{names[1]} share", "change of share"),
@@ -166,12 +163,10 @@ def compare_table(first: Capture, second: Capture, names: tuple[str, str]) -> Ta
     )
 
 
-def _shared_source(first: Capture, second: Capture) -> tuple[int | None, int | None]:
-    for place in reversed(range(len(second.segments.segments))):
-        segment = second.segments.segments[place]
-        if segment.kind in (SegmentKind.FRAMING, SegmentKind.SINK) or not second.rows_in[place]:
-            continue
-        for other, one in enumerate(first.segments.segments):
-            if one.id == segment.id and first.rows_in[other]:
-                return other, place
-    return None, None
+def _shared_sources(first: Capture, second: Capture) -> tuple[str, ...]:
+    """The last segment with captured rows in both that is neither framing nor sink."""
+    rows = {segment.id: count for segment, count in zip(first.segments.segments, first.rows_in, strict=True)}
+    for segment, count in reversed(list(zip(second.segments.segments, second.rows_in, strict=True))):
+        if segment.kind not in (SegmentKind.FRAMING, SegmentKind.SINK) and count and rows.get(segment.id):
+            return (segment.id,)
+    return ()

@@ -1,80 +1,43 @@
-"""Numbers to read off a capture: who looks where, which heads, the triangles, the curve over positions, sinks.
+"""A capture as a reader wants it: named triangles, maps without the sink, curves, two contexts side by side.
 
-All are attention masses: where heads looked, not what mattered. Means over heads and layers count every head
-once; means over rows count every captured row once.
+Built on `measures.py`; masses are where heads looked, not what mattered. Means over heads and layers count every
+head once, means over rows every captured row once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from serving.attention.capture import Capture, Floats
+from serving.attention.measures import Triangle, mass_from, triangle
 from serving.attention.segments import SegmentKind, Segments
 from serving.errors import UsageError
 
-SINK_THRESHOLD: Final = 0.3
-"""Mean attention above which a head is said to rest on a key: Gu et al., "When Attention Sink Emerges in
-Language Models" (2410.10781), who take it over sequences of `SINK_LENGTH` tokens."""
 
-SINK_LENGTH: Final = 64
-
-ROWS_FOR_SINK: Final = 32
-"""Rows that must see a key before it is judged: near the end a token's look at itself would pass for a sink."""
-
-
-def looked_at(capture: Capture, source: int | None = None) -> Floats:
-    """[L, H, S]: mean mass on every segment from the captured rows of segment `source`; None: from all of them.
-
-    Raises: UsageError where segment `source` has no captured row.
-    """
-    if source is None:
-        weights = capture.rows_in / capture.rows_in.sum()
-        everywhere: Floats = np.einsum("lhst,s->lht", capture.between, weights).astype(np.float32)
-        return everywhere
-    if not capture.rows_in[source]:
-        name = capture.segments.segments[source].id
-        raise UsageError(f"Expected captured rows in segment {name!r}, but it has none; capture its rows.")
-    return capture.between[:, :, source]
-
-
-@dataclass(frozen=True, slots=True)
-class HeadMass:
-    """What one head gives to a segment."""
-
-    layer: int
-    head: int
-    mass: float
-
-
-def rank_heads(
-    capture: Capture, target: int, source: int | None = None, *, limit: int | None = None
-) -> tuple[HeadMass, ...]:
-    """Heads by their mass on segment `target` (from `source`, as in `looked_at`), the largest first."""
-    masses = looked_at(capture, source)[:, :, target]
-    order = np.argsort(-masses, axis=None, kind="stable")[:limit]
-    layers, heads = np.unravel_index(order, masses.shape)
-    return tuple(
-        HeadMass(capture.layers[layer], capture.heads[head], float(masses[layer, head]))
-        for layer, head in zip(layers, heads, strict=True)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Triangle:
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedTriangle:
     """How much the rows of some parts give to some parts, beside what lengths and places alone would give."""
 
     name: str
     rows: int
     """Captured rows that look."""
-    mass: float
-    """Mean over rows, heads and layers."""
-    by_layer: tuple[float, ...]
-    expected: float | None
-    """The same with the context's parts in random order; None where no baseline was captured."""
-    expected_by_layer: tuple[float, ...] | None
+    triangle: Triangle
+    """By layer."""
+
+    @property
+    def mass(self) -> float:
+        """Mean over layers."""
+        return float(self.triangle.mass.mean())
+
+    @property
+    def expected(self) -> float | None:
+        """The same with the context's parts in random order; None where no baseline was captured."""
+        baseline = self.triangle.baseline
+        return None if baseline is None else float(baseline.mean())
 
     @property
     def ratio(self) -> float | None:
@@ -99,7 +62,7 @@ _PAIRS: Final = (
 """A name, the kind that looks, and the kind that is read; None: every block reads itself."""
 
 
-def triangles(capture: Capture) -> tuple[Triangle, ...]:
+def triangles(capture: Capture) -> tuple[NamedTriangle, ...]:
     """The blocks of segment × segment mass that a reader of agent traces asks for, as far as they exist.
 
     `x → itself` is the triangle that a block makes on the diagonal: every block's mass on that very block.
@@ -107,32 +70,28 @@ def triangles(capture: Capture) -> tuple[Triangle, ...]:
     found = []
     for name, looking, read in _PAIRS:
         places = [place for place in capture.segments.of_kind(looking) if capture.rows_in[place]]
-        targets = [] if read is None else list(capture.segments.of_kind(read))
-        if places and (read is None or targets):
-            found.append(_triangle(capture, name, places, targets))
+        targets = None if read is None else _ids(capture, capture.segments.of_kind(read))
+        if places and targets != []:
+            rows = int(capture.rows_in[places].sum())
+            sources = _ids(capture, places)
+            blocks = _own_blocks(capture, places) if targets is None else triangle(capture, sources, targets)
+            found.append(NamedTriangle(name, rows, blocks))
     # Exactly nothing: the parts that are read all stand behind the rows that look.
     return tuple(one for one in found if one.mass > 0)
 
 
-def _triangle(capture: Capture, name: str, places: list[int], targets: list[int]) -> Triangle:
-    rows = capture.rows_in[places]
+def _ids(capture: Capture, places: Sequence[int]) -> list[str]:
+    return [capture.segments.segments[place].id for place in places]
 
-    def over_rows(between: Floats) -> Floats:
-        each = [
-            between[:, :, place, targets or place].reshape(*between.shape[:2], -1).sum(-1) for place in places
-        ]
-        found: Floats = np.average(np.stack(each), axis=0, weights=rows).mean(1)
-        return found
 
-    mass = over_rows(capture.between)
-    expected = None if capture.baseline is None else over_rows(capture.baseline)
+def _own_blocks(capture: Capture, places: Sequence[int]) -> Triangle:
+    """Every block's mass on that very block; a long block counts by its rows."""
+    weights = capture.rows_in[list(places)]
+    blocks = [triangle(capture, [identity], [identity]) for identity in _ids(capture, places)]
+    baselines = [block.baseline for block in blocks if block.baseline is not None]
     return Triangle(
-        name=name,
-        rows=int(rows.sum()),
-        mass=float(mass.mean()),
-        by_layer=tuple(map(float, mass)),
-        expected=None if expected is None else float(expected.mean()),
-        expected_by_layer=None if expected is None else tuple(map(float, expected)),
+        mass=np.average([block.mass for block in blocks], axis=0, weights=weights),
+        baseline=np.average(baselines, axis=0, weights=weights) if baselines else None,
     )
 
 
@@ -255,32 +214,6 @@ def position_curve(capture: Capture, bins: int = 48) -> PositionCurve | None:
 
 
 @dataclass(frozen=True, slots=True)
-class RestingKey:
-    """A key on which some heads rest: their mean attention to it, over all rows that see it, is over the threshold."""
-
-    token: int
-    heads: int
-    """Of all captured heads of all captured layers."""
-    largest: float
-    """The largest mean attention that a head gives it."""
-
-
-def resting_keys(capture: Capture, *, threshold: float = SINK_THRESHOLD) -> tuple[RestingKey, ...] | None:
-    """Every sink, token 0 among them, by the number of its heads; None where `received` is missing."""
-    if capture.received is None:
-        return None
-    captured = np.zeros(capture.tokens, dtype=np.int64)
-    for start, end in zip(capture.row_starts, capture.row_ends, strict=True):
-        captured[start:end] = 1
-    rows = np.cumsum(captured[::-1])[::-1]
-    mean = capture.received / np.maximum(rows, 1)
-    over = (mean > threshold) & (rows >= min(ROWS_FOR_SINK, int(rows[0])))
-    counts = over.sum((0, 1))
-    keys = sorted(np.flatnonzero(counts), key=lambda key: (-counts[key], key))
-    return tuple(RestingKey(int(key), int(counts[key]), float(mean[:, :, key].max())) for key in keys)
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentPair:
     """One segment in two contexts; None where a context does not have it."""
 
@@ -304,21 +237,18 @@ def align(first: Segments, second: Segments) -> tuple[tuple[int | None, int | No
     return (*pairs, *((place, None) for place in places.values()))
 
 
-def compare(
-    first: Capture, second: Capture, source: tuple[int | None, int | None] = (None, None)
-) -> tuple[SegmentPair, ...]:
+def compare(first: Capture, second: Capture, sources: Sequence[str] = ()) -> tuple[SegmentPair, ...]:
     """Mean mass per segment in two contexts of one model, aligned by segment id.
 
-    `source` is who looks in each of them, as in `looked_at`. Raises: UsageError for two different models.
+    `sources` look, in both of them; none named: all rows. Raises: UsageError for two different models, and as
+    `mass_from`.
     """
     if first.model != second.model:
         raise UsageError(
             f"Expected two captures of one model, got {first.model.name} and {second.model.name}; "
             "capture both contexts with the same weights."
         )
-    masses = [
-        looked_at(capture, place).mean((0, 1)) for capture, place in zip((first, second), source, strict=True)
-    ]
+    masses = [mass_from(capture, sources).mean((0, 1)) for capture in (first, second)]
     pairs = []
     for one, other in align(first.segments, second.segments):
         segment = second.segments.segments[other] if other is not None else first.segments.segments[one or 0]

@@ -14,18 +14,10 @@ import numpy as np
 from pydantic import JsonValue
 
 from serving.attention.capture import Capture
-from serving.attention.views import (
-    ROWS_FOR_SINK,
-    SINK_LENGTH,
-    SINK_THRESHOLD,
-    layer_profile,
-    looked_at,
-    maps_apart,
-    position_curve,
-    resting_keys,
-    triangles,
-)
+from serving.attention.measures import SINK_THRESHOLD, SINK_TOKENS, find_sinks, mass_from
+from serving.attention.options import RowMode
 from serving.attention.page.packing import Blob, linear_shorts, log_bytes, lower_triangle
+from serving.attention.views import layer_profile, maps_apart, position_curve, triangles
 from serving.text import visible
 
 TOKEN_CHARACTERS: Final = 60
@@ -107,9 +99,10 @@ def _between(capture: Capture, blob: Blob) -> JsonValue:
     per_source = len(capture.layers) * len(capture.heads) * parts
     looking = [place for place in range(parts) if capture.rows_in[place]]
     kept = looking[-max(1, HEAD_VALUES // per_source - 1) :]
-    by_head = [looked_at(capture, source) for source in (None, *kept)]
+    names = [capture.segments.segments[place].id for place in kept]
+    by_head = [mass_from(capture), *(mass_from(capture, [name]) for name in names)]
     return {
-        "all": blob.add(linear_shorts(looked_at(capture).mean(1))),
+        "all": blob.add(linear_shorts(mass_from(capture).mean(1))),
         "mean": blob.add(linear_shorts(capture.between.mean(1))),
         "baseline": None
         if capture.baseline is None
@@ -127,8 +120,6 @@ def _triangles(capture: Capture) -> JsonValue:
             "mass": triangle.mass,
             "expected": triangle.expected,
             "ratio": triangle.ratio,
-            "byLayer": list(triangle.by_layer),
-            "expectedByLayer": list(triangle.expected_by_layer or ()),
         }
         for triangle in triangles(capture)
     ]
@@ -151,13 +142,12 @@ def _position(capture: Capture, blob: Blob) -> JsonValue:
 
 
 def _resting(capture: Capture) -> JsonValue:
-    keys = resting_keys(capture)
-    if keys is None:
+    if capture.received is None or capture.options.rows is RowMode.CHOSEN:
         return None
+    sinks = sorted(find_sinks(capture), key=lambda sink: -sink.share)
     return {
         "threshold": SINK_THRESHOLD,
-        "length": SINK_LENGTH,
-        "rows": ROWS_FOR_SINK,
-        "found": len(keys),
-        "keys": [[key.token, key.heads, key.largest] for key in keys[:KEYS_LISTED]],
+        "length": SINK_TOKENS,
+        "found": len(sinks),
+        "keys": [[sink.position, sink.share] for sink in sinks[:KEYS_LISTED]],
     }

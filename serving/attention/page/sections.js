@@ -151,13 +151,20 @@ function showResting(capture) {
     target.replaceChildren(make("p", { class: "soft" }, "This capture does not hold what keys received."));
     return;
   }
-  const { threshold, length, rows, found, keys } = capture.resting;
-  const heads = capture.layers.length * capture.heads.length;
-  const lines = keys.map(([token, count, largest]) => ({
-    cells: [`${token}`, make("code", {}, capture.piece(token)), nameOf(capture, capture.owners[token]), `${count} of ${heads}`, percent(largest)],
+  const { threshold, length, found, keys } = capture.resting;
+  const lines = keys.map(([token, share]) => ({
+    cells: [
+      `${token}`,
+      make("code", {}, capture.piece(token)),
+      nameOf(capture, capture.owners[token]),
+      percent(share),
+    ],
   }));
-  const note = `Keys to which a head gives more than ${threshold} on average over the rows that see them (Gu et al., 2410.10781, there over ${length} tokens; here over ${capture.tokens}, at least ${rows} rows). ${found} found.`;
-  target.replaceChildren(tableOf(["#token", "text", "segment", "#heads", "#largest mean"], lines, note));
+  const note =
+    `Keys to which a head gives more than ${threshold} on average over the rows that see them, for at least one head ` +
+    `in a hundred (Gu et al., 2410.10781, who took it over ${length} tokens; here ${capture.tokens}, and a key is ` +
+    `judged if ${length} rows see it). ${found} found.`;
+  target.replaceChildren(tableOf(["#token", "text", "segment", "#of all heads"], lines, note));
 }
 
 /** Both contexts, aligned by segment id, from the rows of one segment (by id; "" is all rows). */

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from serving.attention import Capture
+from serving.attention.measures import rank_heads
 from serving.attention.page import render_page, write_page
 from serving.attention.page.inline import show
 from tests.serving.attention.page.test_document import HOSTILE, hostile
@@ -166,12 +167,7 @@ def test_a_click_in_the_ranking_shows_that_heads_map(page: Tab) -> None:
     )
     page.evaluate("document.querySelector('#ranking tbody tr').click()")
     assert page.evaluate("[page.state.layer, page.state.head]") == [layer, head]
-    from serving.attention.views import rank_heads
-
-    segments = CAPTURE.segments
-    (first,) = rank_heads(
-        CAPTURE, segments.index("output#thinking"), segments.index("output#answer"), limit=1
-    )
+    first, *_ = rank_heads(CAPTURE, ["output#thinking"], ["output#answer"])
     assert (first.layer, first.head) == (layer, head)
 
 
