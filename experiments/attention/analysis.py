@@ -118,7 +118,8 @@ def _about_finding(records: Sequence[TrialRecord]) -> Iterator[str]:
             sides[bool(record.measures["correct"])].append(float(times))
     if sides[True] and sides[False]:
         yield (
-            f"At the deciding token the needle gets {mean(sides[True]):.2g} times an even spread where it is found and "
+            f"At the deciding token the needle gets, beside the sink, {mean(sides[True]):.2g} times an even spread "
+            "where it is found and "
             f"{mean(sides[False]):.2g} times where it is not."
         )
         effect = _found_minus_missed(needles)
@@ -225,9 +226,10 @@ def _tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
                 "p (Holm)",
             ),
             rows=tuple(rows),
-            note="Recall with a Wilson interval. Mass: at the token that decides the answer, mean over heads and "
-            f"layers, with bootstrap intervals over seeds where there are at least {SEEDS_FOR_INTERVAL}; × even: "
-            "times what the needle's share of the tokens would get. p: recall against the middle.",
+            note="Found: the answer's first line gives the code and no other number; Wilson intervals. Mass: at the "
+            "token that decides the answer, mean over heads and layers, with bootstrap intervals over seeds where "
+            f"there are at least {SEEDS_FOR_INTERVAL}; × even: what the needle gets of the attention beside the sink, as a "
+            "multiple of its share of the tokens. p: recall against the middle.",
         )
     yield from _cage_tables(records)
     yield from _triangle_tables(records)
@@ -257,7 +259,8 @@ def _cage_tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
                 "accuracy against counting",
             ),
             rows=tuple(rows),
-            note="What answers: the asked cage's line, the lines that count, or the count made by code.",
+            note="A constrained choice, among all colours or the numbers up to a fifth of the cats. What answers: the "
+            "asked cage's line, the lines that count, or the count made by code.",
         )
 
 
@@ -310,7 +313,7 @@ def _figures(records: Sequence[TrialRecord]) -> Iterator[LineFigure | GridFigure
             name="attention-by-depth",
             title="Is the needle looked at? (attention, not accuracy)",
             axis="depth in the text",
-            value_axis="mass ÷ an even spread",
+            value_axis="mass ÷ an even spread, beside the sink",
             places=tuple(depths),
             lines=(_line("deciding token", [one for one in times if one is not None]),),
             even=1.0,

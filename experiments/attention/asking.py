@@ -11,8 +11,10 @@ import numpy as np
 from experiments.framework import CallRecord
 from experiments.framework.local_model import LocalModel
 from serving.assembler import AssemblyRequest, ContextPolicy, HandOff, Packet, assemble
-from serving.attention import Capture, CaptureOptions, RowMode, Segments, Statistic
+from serving.attention import Capture, CaptureOptions, RowMode, Segments, Statistic, build_segments
 from serving.attention.capture import Floats
+from serving.attention.outputs import output_marks, output_owners
+from serving.chat import ChatRenderer
 from serving.client import Exchange
 from serving.errors import LabError
 
@@ -29,6 +31,13 @@ def assembled(model: LocalModel, request: AssemblyRequest) -> Packet:
             "window, or a smaller size."
         )
     return packet
+
+
+def with_output(segments: Segments, output: Sequence[int], renderer: ChatRenderer) -> Segments:
+    """The segments of a prompt, and behind them those of what the model wrote or was made to begin with."""
+    owners = [segments.segments[place] for place in segments.by_token]
+    owners += output_owners(output, output_marks(renderer.tokenizer))
+    return build_segments(owners, prompt_tokens=segments.tokens, sink=False)
 
 
 def chosen_rows(rows: Sequence[int], *statistics: Statistic) -> CaptureOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ from pydantic import JsonValue
 
 from experiments.attention.analysis import analyse
 from experiments.attention.arms import ARMS, NULL_REBUILD, Question
-from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of
+from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of, with_output
 from experiments.attention.figures import map_figure
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
 from experiments.framework.local_model import LocalModel, recorded
@@ -47,6 +48,9 @@ SCALES: Final = {"short": Scale(220, 16, 2, 2), "long": Scale(1500, 100, 8, 4)}
 ASKED: Final = "asked"
 """The part of a tool result from which the answer follows."""
 
+LEAST_CHOICES: Final = 10
+"""Numbers that a count is chosen from, at least."""
+
 MAP_BINS: Final = 24
 """Bins of a head's map in the trace; the mean over heads has twice as many."""
 
@@ -73,6 +77,7 @@ class AttentionStudy(Study[LocalModel]):
             "harness.rebuild": False,
             "harness.shuffles": 8,
             "decode.max_tokens": 16,
+            "decode.beginning": "Answer:",
             "engine.model": model,
         }
 
@@ -136,28 +141,31 @@ class AttentionStudy(Study[LocalModel]):
         scenario: NeedleScenario | CageCount,
         context: TrialContext[LocalModel],
     ) -> TrialOutcome:
-        """Answer, grade, and look at the row that decides the first token of the answer."""
-        model, length = context.target, prompt.segments.tokens
-        exchange = recorded(
-            packet, prompt.token_ids, lambda: model.read(prompt.token_ids).answer(_most(context)), model.text
-        )
-        grade = scenario.grade(exchange.text)
-        capture = model.capture(
-            prompt.token_ids, prompt.segments, chosen_rows([length - 1], Statistic.ENTROPY)
-        )
+        """Begin the answer for the model, let it go on, and look at the row that decides how."""
+        model = context.target
+        beginning = tuple(model.renderer.tokenizer.encode(str(context.factors["decode.beginning"])).ids)
+        begun = (*prompt.token_ids, *beginning)
+        read = model.read(begun)
+        choices = _choices(scenario)
+        said = read.choose([f" {choice}" for choice in choices]).text if choices else None
+        exchange = recorded(packet, begun, lambda: read.answer(_most(context)), model.text)
+        right = said.strip() == scenario.expected if said else _holds(exchange.text, scenario.expected)
+        segments = with_output(prompt.segments, begun[len(prompt.token_ids) :], model.renderer)
+        capture = model.capture(begun, segments, chosen_rows([len(begun) - 1], Statistic.ENTROPY))
         mass = on(capture, wanted)
-        even = tokens_of(prompt.segments, wanted) / length
+        beside_sink = float(mass.mean()) / (1 - float(capture.sink.mean()))
+        even = tokens_of(segments, wanted) / (len(begun) - 1)
+        answer = "" if said is None else f"chose {said.strip()!r}, "
         return TrialOutcome(
             exchanges=(exchange,),
             calls=(call_of(exchange),),
             manifests=(packet.manifest,),
-            succeeded=grade.passed,
-            outcome=f"{grade.reason.value}: {exchange.text.strip()!r}, expected {scenario.expected}",
+            succeeded=right,
+            outcome=f"{answer}said {exchange.text.strip()!r}; {scenario.expected} is right",
             measures={
-                "correct": grade.passed,
-                "reason": grade.reason.value,
+                "correct": right,
                 "mass_share": float(mass.mean()),
-                "times_even": float(mass.mean()) / even,
+                "times_even": beside_sink / even,
                 "best_head_share": float(mass.max()),
                 "sink_share": float(capture.sink.mean()),
                 "by_layer_mass": packed(mass.mean(1)),
@@ -182,8 +190,7 @@ class AttentionStudy(Study[LocalModel]):
         capture = model.capture(
             whole.token_ids, whole.segments, viewer_options(whole.segments.tokens, options)
         )
-        grade = scenario.grade(exchange.text)
-        measures: dict[str, Measure] = {"correct": grade.passed, "reason": grade.reason.value}
+        measures: dict[str, Measure] = {}
         for one in triangles(capture):
             measures[f"mass {one.name}"] = one.mass
             measures[f"expected {one.name}"] = one.expected
@@ -200,8 +207,7 @@ class AttentionStudy(Study[LocalModel]):
             exchanges=(exchange,),
             calls=(call_of(exchange),),
             manifests=(packet.manifest,),
-            succeeded=grade.passed,
-            outcome=f"{grade.reason.value}: {exchange.text.strip()!r}, expected {scenario.expected}",
+            outcome=f"said {exchange.text.strip()!r}",
             measures={
                 **measures,
                 "sink_share": float(layer_profile(capture).sink.mean()),
@@ -247,6 +253,19 @@ def _packet(
         surface=f"{model.folder.name}/in-process",
     )
     return assembled(model, request)
+
+
+def _choices(scenario: NeedleScenario | CageCount) -> tuple[str, ...]:
+    """What a constrained answer may be: every colour, or every number up to a fifth of the cats."""
+    if isinstance(scenario, NeedleScenario):
+        return ()
+    most = max(LEAST_CHOICES, scenario.cats // 5)
+    return scenario.choices or tuple(str(number) for number in range(1, most + 1))
+
+
+def _holds(text: str, code: str) -> bool:
+    """Whether the first line gives this number and no other, in whatever words."""
+    return re.findall(r"[0-9]+", text.strip().partition("\n")[0]) == [code]
 
 
 def _most(context: TrialContext[LocalModel]) -> int:

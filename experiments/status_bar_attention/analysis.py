@@ -58,19 +58,17 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
 def density(
     records: Sequence[TrialRecord], arm: str, group: str, rows: str = "decision"
 ) -> dict[str, list[float]]:
-    """Mass per token of a group by cluster, in multiples of an even spread over the prompt."""
+    """Mass per token of a group by cluster, in multiples of an even spread; both without the sink."""
     found: dict[str, list[float]] = {}
     for record in records:
-        mass, tokens = record.measures.get(f"{rows} {group}"), record.measures.get(f"tokens {group}")
+        mass, sink = record.measures.get(f"{rows} {group}"), record.measures.get(f"{rows} sink")
+        tokens = record.measures.get(f"tokens {group}")
         prompt = record.calls[0].prompt_tokens if record.calls else None
-        if (
-            record.arm != arm
-            or not isinstance(mass, int | float)
-            or not isinstance(tokens, int)
-            or not prompt
-        ):
+        if record.arm != arm or prompt is None or not isinstance(tokens, int):
             continue
-        found.setdefault(record.spec.cluster, []).append(mass / tokens * prompt)
+        if isinstance(mass, int | float) and isinstance(sink, int | float) and sink < 1:
+            times = mass / (1 - sink) / tokens * (prompt - 1)
+            found.setdefault(record.spec.cluster, []).append(times)
     return found
 
 
@@ -185,8 +183,9 @@ def _mass_tables(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterato
                 title=f"Attention per token at the {looking}, in multiples of an even spread",
                 columns=("arm", *GROUPS.values(), "bar ÷ records"),
                 rows=tuple(lines),
-                note="1 is what every token of the prompt would get if a row spread evenly. Mean over heads, layers "
-                f"and clusters (task and seed); intervals resample clusters and need {SEEDS_FOR_INTERVAL}.",
+                note="1 is what every token would get if a row spread what it has beside the sink evenly over the "
+                "prompt. Mean over heads, layers and clusters (task and seed); intervals resample clusters and need "
+                f"{SEEDS_FOR_INTERVAL}.",
             )
 
 

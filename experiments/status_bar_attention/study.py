@@ -150,7 +150,10 @@ class StatusBarAttentionStudy(Study[LocalModel]):
                 "reason": grade.reason.value,
                 "said_right": scenario.grade(exchange.text).passed,
                 "margin": _margin(decision.log_probabilities, scenario.expected),
-                "sink_share": float(capture.sink[:, :, 0].mean()),
+                "decision sink": float(capture.sink[:, :, 0].mean()),
+                "generated sink": None
+                if len(capture.row_starts) < 2
+                else float(capture.sink[:, :, 1:].mean()),
                 **_looks(whole, scenario, capture),
             },
         )
