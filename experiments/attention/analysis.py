@@ -228,8 +228,8 @@ def _tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
             rows=tuple(rows),
             note="Found: the answer's first line gives the code and no other number; Wilson intervals. Mass: at the "
             "token that decides the answer, mean over heads and layers, with bootstrap intervals over seeds where "
-            f"there are at least {SEEDS_FOR_INTERVAL}; × even: what the needle gets of the attention beside the sink, as a "
-            "multiple of its share of the tokens. p: recall against the middle.",
+            f"there are at least {SEEDS_FOR_INTERVAL}; × even: what the needle gets of the attention beside the sink, "
+            "as a multiple of its share of the tokens. p: recall against the middle.",
         )
     yield from _cage_tables(records)
     yield from _triangle_tables(records)

@@ -21,16 +21,27 @@ function percent(share) {
 
 const figures = (value, digits = 3) => (value === null ? "–" : `${Number(value.toPrecision(digits))}`);
 
-const signed = (share) => (share === null ? "–" : `${share > 0 ? "+" : share < 0 ? "−" : "±"}${percent(Math.abs(share))}`);
+const signed = (share) =>
+  share === null ? "–" : `${share > 0 ? "+" : share < 0 ? "−" : "±"}${percent(Math.abs(share))}`;
 
 /** A table; a column whose title begins with `#` holds numbers. */
 function tableOf(columns, rows, caption) {
-  const heads = columns.map((name) => make("th", { scope: "col", class: name.startsWith("#") ? "number" : undefined }, name.replace(/^#/, "")));
+  const heads = columns.map((name) =>
+    make("th", { scope: "col", class: name.startsWith("#") ? "number" : undefined }, name.replace(/^#/, "")),
+  );
   const body = rows.map((row) => {
-    const cells = row.cells.map((cell, at) => make("td", { class: columns[at].startsWith("#") ? "number" : undefined }, cell));
+    const cells = row.cells.map((cell, at) =>
+      make("td", { class: columns[at].startsWith("#") ? "number" : undefined }, cell),
+    );
     return make("tr", row.attributes || {}, ...cells);
   });
-  return make("table", {}, caption ? make("caption", {}, caption) : "", make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
+  return make(
+    "table",
+    {},
+    caption ? make("caption", {}, caption) : "",
+    make("thead", {}, make("tr", {}, ...heads)),
+    make("tbody", {}, ...body),
+  );
 }
 
 /** One cell a value, coloured by its logarithm; the numbers appear where the pointer is. */
@@ -74,29 +85,41 @@ function draw(tag, attributes, text) {
 }
 
 /**
- * A chart of lines over places 0 … n − 1: `lines` are {name, class, values}, `mark` is a place with a line of its
- * own, `ends` names the first and last place, `even` is a height with a line. From zero, or with `log` from the
- * least value.
+ * A chart of lines over places 0 … n − 1: `lines` are {name, class, values}, `mark` is a place with a line of
+ * its own, `ends` names the first and last place, `even` is a height with a line. From zero, or with `log` from
+ * the least value.
  */
 function lineChart({ title, lines, ends, mark, even, log, format = figures, note }) {
   const [width, height, left, top, bottom] = [440, 170, 52, 12, 24];
-  const known = [...lines.flatMap((line) => [...line.values]), even || 0].filter((value) => !log || value > 0);
+  const known = [...lines.flatMap((line) => [...line.values]), even || 0].filter(
+    (value) => !log || value > 0,
+  );
   const most = Math.max(...known) || 1;
   const least = log ? Math.min(...known) : 0;
   const count = lines[0].values.length;
-  const share = (value) => (log ? Math.log(Math.max(value, least) / least) / Math.log(most / least || 1) || 0 : value / most);
+  const share = (value) =>
+    log ? Math.log(Math.max(value, least) / least) / Math.log(most / least || 1) || 0 : value / most;
   const level = (part) => (log ? least * (most / least) ** part : most * part);
   const x = (at) => left + (count < 2 ? 0 : (at / (count - 1)) * (width - left - 8));
   const y = (value) => top + (1 - share(value)) * (height - top - bottom);
-  const svg = draw("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
+  const svg = draw("svg", {
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": title,
+  });
   for (const value of [0, 0.5, 1].map(level)) {
     svg.append(draw("line", { class: "axis", x1: left, x2: width - 8, y1: y(value), y2: y(value) }));
     svg.append(draw("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)));
   }
   if (even) svg.append(draw("line", { class: "here", x1: left, x2: width - 8, y1: y(even), y2: y(even) }));
-  if (mark !== undefined) svg.append(draw("line", { class: "here", x1: x(mark), x2: x(mark), y1: top, y2: height - bottom }));
+  if (mark !== undefined)
+    svg.append(draw("line", { class: "here", x1: x(mark), x2: x(mark), y1: top, y2: height - bottom }));
   for (const line of lines) {
-    const points = [...line.values].map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
+    const points = [...line.values]
+      .map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`)
+      .join(" ");
     const drawn = draw("polyline", { class: line.class, points });
     drawn.append(draw("title", {}, line.name));
     svg.append(drawn);

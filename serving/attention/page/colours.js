@@ -5,13 +5,26 @@ const RAMPS = {
   dark: ["#16181b", "#1d3350", "#27558a", "#3f86b5", "#74b9c4", "#bfe3b4", "#fdf8c4"],
 };
 
-// Okabe and Ito, "Color Universal Design" (2008), with greys for what no one wrote; kinds that share a colour differ
-// in their pattern, and every band carries its number.
+// Okabe and Ito, "Color Universal Design" (2008), with greys for what no one wrote; kinds that share a colour
+// differ in their pattern, and every band carries its number.
 const KINDS = {
-  sink: ["#000000", 0], framing: ["#9a9a9a", 0], text: ["#0072b2", 0], system: ["#0072b2", 0], skill: ["#0072b2", 1],
-  example: ["#0072b2", 2], tool: ["#e69f00", 0], user: ["#009e73", 0], memory: ["#009e73", 1], evidence: ["#56b4e9", 1],
-  summary: ["#56b4e9", 2], thinking: ["#cc79a7", 0], answer: ["#d55e00", 0], tool_call: ["#d55e00", 1],
-  tool_result: ["#56b4e9", 0], state: ["#f0e442", 1], status_bar: ["#f0e442", 0],
+  sink: ["#000000", 0],
+  framing: ["#9a9a9a", 0],
+  text: ["#0072b2", 0],
+  system: ["#0072b2", 0],
+  skill: ["#0072b2", 1],
+  example: ["#0072b2", 2],
+  tool: ["#e69f00", 0],
+  user: ["#009e73", 0],
+  memory: ["#009e73", 1],
+  evidence: ["#56b4e9", 1],
+  summary: ["#56b4e9", 2],
+  thinking: ["#cc79a7", 0],
+  answer: ["#d55e00", 0],
+  tool_call: ["#d55e00", 1],
+  tool_result: ["#56b4e9", 0],
+  state: ["#f0e442", 1],
+  status_bar: ["#f0e442", 0],
 };
 
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches;

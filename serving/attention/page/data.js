@@ -5,7 +5,10 @@ async function openData() {
   const header = JSON.parse(document.getElementById("header").textContent);
   const bytes = await unpack(document.getElementById("blob").textContent.trim());
   document.getElementById("blob").remove();
-  return { decades: header.decades, captures: header.captures.map((side) => openCapture(side, bytes, header.decades)) };
+  return {
+    decades: header.decades,
+    captures: header.captures.map((side) => openCapture(side, bytes, header.decades)),
+  };
 }
 
 async function unpack(base64) {
@@ -39,7 +42,7 @@ function openCapture(side, bytes, decades) {
     ...side,
     owners,
     piece: (token) => side.text.words[places[token]],
-    /** Mean over heads: what rows of segment `source` (−1: all rows) give to `target` in a layer, by place. */
+    /** Mean over heads: what rows of segment `source` (−1: all rows) give to `target` in a layer. */
     mass(layer, source, target) {
       const at = source < 0 ? layer * parts + target : (layer * parts + source) * parts + target;
       return (source < 0 ? all : mean)[at] / 65535;
@@ -54,10 +57,13 @@ function openCapture(side, bytes, decades) {
     headMass(layer, head, source, target) {
       const place = between.sources.indexOf(source);
       if (place < 0) return null;
-      return values[byHead[((place * side.layers.length + layer) * side.heads.length + head) * parts + target]];
+      return values[
+        byHead[((place * side.layers.length + layer) * side.heads.length + head) * parts + target]
+      ];
     },
     /** Mean over layers and heads with the context's parts in random order; null without a baseline. */
-    expected: (source, target) => (baseline && source >= 0 ? baseline[source * parts + target] / 65535 : null),
+    expected: (source, target) =>
+      baseline && source >= 0 ? baseline[source * parts + target] / 65535 : null,
     timesEven: side.position && arrayAt(side.position.timesEven, bytes),
     map: (layer, head) => openMap(side, bytes, values, layer, head),
   };
@@ -65,8 +71,8 @@ function openCapture(side, bytes, decades) {
 }
 
 /**
- * One map: `cell(row, key)` is the share of a row's attention, mean over the rows of its bin, without the sink, which
- * is `sink[row]`. Each row and its sink sum to 1, but for the maximum over heads, which has no such sum.
+ * One map: `cells[row * bins + key]` is the share of a row's attention, mean over the rows of its bin, without
+ * the sink, which is `sink[row]`. Each row and its sink sum to 1, but for the maximum over heads.
  * `head` is a place among the heads, "mean" or "max".
  */
 function openMap(side, bytes, values, layer, head) {
@@ -77,7 +83,10 @@ function openMap(side, bytes, values, layer, head) {
   const size = (bins * (bins + 1)) / 2;
   const place = kind === "head" ? layer * side.heads.length + head : layer;
   const steps = arrayAt(source.cells, bytes).subarray(place * size, (place + 1) * size);
-  const sink = Float32Array.from(arrayAt(source.sink, bytes).subarray(place * bins, (place + 1) * bins), (v) => v / 65535);
+  const sink = Float32Array.from(
+    arrayAt(source.sink, bytes).subarray(place * bins, (place + 1) * bins),
+    (v) => v / 65535,
+  );
   const cells = new Float32Array(bins * bins);
   const rows = new Float32Array(bins);
   for (let row = 0, at = 0; row < bins; row++) {
@@ -91,8 +100,8 @@ function openMap(side, bytes, values, layer, head) {
 }
 
 /**
- * The map with two bins of both sides made one: keys are added up and rows averaged, so row sums stay. The maximum
- * over heads has no sums to keep; of it the largest cell is taken.
+ * The map with two bins of both sides made one: keys are added up and rows averaged, so row sums stay. The
+ * maximum over heads has no sums to keep; of it the largest cell is taken.
  */
 function halved(map) {
   const most = map.kind === "max";

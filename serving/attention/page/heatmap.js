@@ -1,4 +1,4 @@
-// The map: rows downwards, keys to the right, the sink in a column of its own, a band of segments on both sides.
+// The map: rows downwards, keys to the right, the sink in a column of its own, bands of segments on both sides.
 
 const LEFT = 150; // labels and the band of the rows
 const TOP = 30; // numbers and the band of the keys
@@ -246,7 +246,13 @@ class Heatmap {
     const row = Math.floor(this.cursor.row / map.width);
     const key = Math.floor(this.cursor.key / map.width);
     const range = (bin) => [bin * map.width, Math.min((bin + 1) * map.width, this.capture.tokens)];
-    this.told({ map, row: range(row), key: range(key), mass: map.cells[row * map.bins + key], sink: map.sink[row] });
+    this.told({
+      map,
+      row: range(row),
+      key: range(key),
+      mass: map.cells[row * map.bins + key],
+      sink: map.sink[row],
+    });
   }
 
   /** The tokens under a point of the canvas; null outside the map. */
@@ -277,15 +283,22 @@ class Heatmap {
       }
       const token = this.at(event);
       if (!token || token.key >= Math.floor(token.row) + this.shown().width) return;
-      this.cursor = { row: Math.floor(token.row), key: Math.min(Math.floor(token.key), Math.floor(token.row)) };
+      this.cursor = {
+        row: Math.floor(token.row),
+        key: Math.min(Math.floor(token.key), Math.floor(token.row)),
+      };
       this.draw();
     });
-    canvas.addEventListener("wheel", (event) => {
-      const token = this.at(event);
-      if (!token) return;
-      event.preventDefault();
-      this.zoom(event.deltaY < 0 ? 0.8 : 1.25, token);
-    }, { passive: false });
+    canvas.addEventListener(
+      "wheel",
+      (event) => {
+        const token = this.at(event);
+        if (!token) return;
+        event.preventDefault();
+        this.zoom(event.deltaY < 0 ? 0.8 : 1.25, token);
+      },
+      { passive: false },
+    );
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
       this.image = null;

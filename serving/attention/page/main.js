@@ -35,7 +35,9 @@ async function start() {
     const segments = capture().segments;
     const looking = segments.findLastIndex((segment) => segment.rows && segment.kind !== "framing");
     state.source = looking > 0 ? looking : -1;
-    const read = segments.findLastIndex((segment, place) => place < state.source && segment.kind !== "framing" && segment.kind !== "sink");
+    const read = segments.findLastIndex(
+      (segment, place) => place < state.source && segment.kind !== "framing" && segment.kind !== "sink",
+    );
     state.target = read >= 0 ? read : 0;
   }
 
@@ -48,14 +50,38 @@ async function start() {
 
   function showControls() {
     const { layers, heads } = capture();
-    const slider = make("input", { type: "range", id: "layer", min: 0, max: layers.length - 1, value: state.layer, oninput: () => pickLayer(slider.valueAsNumber) });
-    const contexts = data.captures.length > 1 ? [select("context", data.captures.map((side, at) => [at, side.name]), state.context, (at) => changeContext(Number(at)))] : [];
-    const kinds = [["mean", "mean over heads"], ["max", "maximum over heads"], ...heads.map((head, at) => [at, `head ${head}`])];
+    const slider = make("input", {
+      type: "range",
+      id: "layer",
+      min: 0,
+      max: layers.length - 1,
+      value: state.layer,
+      oninput: () => pickLayer(slider.valueAsNumber),
+    });
+    const contexts =
+      data.captures.length > 1
+        ? [
+            select(
+              "context",
+              data.captures.map((side, at) => [at, side.name]),
+              state.context,
+              (at) => changeContext(Number(at)),
+            ),
+          ]
+        : [];
+    const kinds = [
+      ["mean", "mean over heads"],
+      ["max", "maximum over heads"],
+      ...heads.map((head, at) => [at, `head ${head}`]),
+    ];
     document.getElementById("map-controls").replaceChildren(
       ...contexts,
       make("label", {}, "layer", slider, make("output", { id: "layer-value" }, `${layers[state.layer]}`)),
-      select("heads", kinds, state.head, (value) => pickHead(Number.isNaN(Number(value)) ? value : Number(value))),
-      make("button", { type: "button", onclick: () => heatmap.reset() }, "show all"));
+      select("heads", kinds, state.head, (value) =>
+        pickHead(Number.isNaN(Number(value)) ? value : Number(value)),
+      ),
+      make("button", { type: "button", onclick: () => heatmap.reset() }, "show all"),
+    );
   }
 
   function pickLayer(layer) {
@@ -80,25 +106,36 @@ async function start() {
   function showSources() {
     const named = capture().segments.map((segment, place) => [place, `${place} ${segment.label}`]);
     const looking = [[-1, "all rows"], ...named.filter(([place]) => capture().segments[place].rows)];
-    const source = () => select("rows of", looking, state.source, (place) => {
-      state.source = Number(place);
-      showSources();
-    });
+    const source = () =>
+      select("rows of", looking, state.source, (place) => {
+        state.source = Number(place);
+        showSources();
+      });
     document.getElementById("mass-controls").replaceChildren(source());
     document.getElementById("heads-controls").replaceChildren(
-      source(), select("looking at", named, state.target, (place) => {
+      source(),
+      select("looking at", named, state.target, (place) => {
         state.target = Number(place);
         showHeads(capture(), state.source, state.target, pick);
-      }));
+      }),
+    );
     showMass(capture(), state.source);
     showHeads(capture(), state.source, state.target, pick);
   }
 
   function showBoth() {
     document.getElementById("beside").hidden = false;
-    const shared = data.captures[0].segments.filter((one) => one.rows && data.captures[1].segments.some((other) => other.id === one.id && other.rows));
+    const shared = data.captures[0].segments.filter(
+      (one) => one.rows && data.captures[1].segments.some((other) => other.id === one.id && other.rows),
+    );
     let source = shared.at(-1)?.id || "";
-    document.getElementById("beside-controls").replaceChildren(select("rows of", [["", "all rows"], ...shared.map((one) => [one.id, one.label])], source, (id) => showBeside(data.captures, id)));
+    document
+      .getElementById("beside-controls")
+      .replaceChildren(
+        select("rows of", [["", "all rows"], ...shared.map((one) => [one.id, one.label])], source, (id) =>
+          showBeside(data.captures, id),
+        ),
+      );
     showBeside(data.captures, source);
   }
 
@@ -118,9 +155,16 @@ async function start() {
     ArrowDown: (far) => (far ? heatmap.pan(heatmap.view.size / 8, 0) : heatmap.step(1, 0)),
     ArrowLeft: (far) => (far ? heatmap.pan(0, -heatmap.view.size / 8) : heatmap.step(0, -1)),
     ArrowRight: (far) => (far ? heatmap.pan(0, heatmap.view.size / 8) : heatmap.step(0, 1)),
-    "+": () => heatmap.zoom(0.7), "=": () => heatmap.zoom(0.7), "-": () => heatmap.zoom(1 / 0.7), 0: () => heatmap.reset(),
-    "[": () => pickLayer(state.layer - 1), "]": () => pickLayer(state.layer + 1),
-    h: () => pickHead(nextHead(1)), H: () => pickHead(nextHead(-1)), m: () => pickHead("mean"), x: () => pickHead("max"),
+    "+": () => heatmap.zoom(0.7),
+    "=": () => heatmap.zoom(0.7),
+    "-": () => heatmap.zoom(1 / 0.7),
+    0: () => heatmap.reset(),
+    "[": () => pickLayer(state.layer - 1),
+    "]": () => pickLayer(state.layer + 1),
+    h: () => pickHead(nextHead(1)),
+    H: () => pickHead(nextHead(-1)),
+    m: () => pickHead("mean"),
+    x: () => pickHead("max"),
     a: () => data.captures.length > 1 && changeContext((state.context + 1) % data.captures.length),
   };
 
@@ -137,9 +181,14 @@ async function start() {
     act(event.shiftKey);
   });
 
-  const facts = data.captures.map((side) => `${data.captures.length > 1 ? `${side.name}: ` : ""}${side.tokens.toLocaleString("en")} tokens, ${side.promptTokens.toLocaleString("en")} of them prompt`);
+  const facts = data.captures.map((side) => {
+    const name = data.captures.length > 1 ? `${side.name}: ` : "";
+    const [tokens, prompt] = [side.tokens, side.promptTokens].map((count) => count.toLocaleString("en"));
+    return `${name}${tokens} tokens, ${prompt} of them prompt`;
+  });
+  const { model, weights, layers, heads } = capture();
   document.getElementById("summary").textContent =
-    `${capture().model} (weights ${capture().weights}), ${capture().layers.length} layers × ${capture().heads.length} heads; ${facts.join("; ")}.`;
+    `${model} (weights ${weights}), ${layers.length} layers × ${heads.length} heads; ${facts.join("; ")}.`;
   showLegend(capture());
   showSources();
   refresh();
@@ -149,6 +198,7 @@ async function start() {
 }
 
 start().catch((error) => {
-  document.getElementById("summary").textContent = `This page cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
+  document.getElementById("summary").textContent =
+    `This page cannot be shown: ${error.message}. It needs a browser of 2023 or later.`;
   document.documentElement.dataset.failed = error.message;
 });

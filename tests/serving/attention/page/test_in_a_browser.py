@@ -233,6 +233,6 @@ def test_the_page_runs_in_a_notebooks_frame(tab: Tab, tmp_path: Path) -> None:
     tab.problems.clear()
     tab.open(file)
     tab.enter_frame()
-    tab.wait_for("document.documentElement.dataset.ready")
+    tab.wait_for("document.documentElement?.dataset.ready")
     assert str(tab.evaluate("document.getElementById('summary').innerText")).startswith("made-up")
     assert tab.problems == []
