@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from experiments.cli.console import ERR
-from experiments.cli.run import DEFAULT_MODEL, find_study, run_into, show_outcome
+from experiments.cli.run import DEFAULT_MODEL, run_into, show_outcome
+from experiments.cli.studies import find_study
 
 
 def demo(

@@ -13,6 +13,7 @@ import typer
 from experiments.cli import (
     ablate,
     assembly,
+    attend,
     chat,
     demo,
     doctor,
@@ -62,6 +63,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("chat")(chat.chat)
+app.command("attend")(attend.attend)
 app.command("lint")(lint.lint)
 app.command("ttft")(ttft.ttft)
 app.command("assemble")(assembly.assemble)

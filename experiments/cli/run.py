@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
 from experiments.cli.serve import ending_politely
+from experiments.cli.studies import STUDIES, find_study, serve_study
+from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
 
     from experiments.framework import RunSummary, Study
     from experiments.framework.records import RunIdentity
-    from experiments.framework.served_model import ServedModel
-
-STUDIES = {"prefix-cache": "experiments.prefix_cache:PrefixCacheStudy"}
-"""Every study by name, as `module:class`; the module is imported by `find_study` only."""
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
 """Studies name their model: the same on every machine."""
+
+DEFAULT_BLOCK_SIZE = 32
+"""Tokens; what a processor's engine takes."""
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=f"One of: {', '.join(STUDIES)}.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -40,7 +39,9 @@ def run(
     model: Annotated[
         str, typer.Option("--model", "-m", help="Catalogue name, hub id or folder.")
     ] = DEFAULT_MODEL,
-    block_size: Annotated[int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block.")] = 32,
+    block_size: Annotated[
+        int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block, where an engine serves.")
+    ] = DEFAULT_BLOCK_SIZE,
     arms: Annotated[str, typer.Option("--arms", help="Names joined by commas; all if empty.")] = "",
     seed: Annotated[int, typer.Option("--seed", help="Of the order in which trials run.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
@@ -49,7 +50,7 @@ def run(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study on a served model into a folder, and write its report.
+    """Run a study into a folder, and write its report.
 
     Prints the diff between the arms first: it is the treatment. An interrupted run goes on with the same
     command; no trial is lost or done twice.
@@ -61,6 +62,8 @@ def run(
       ctxlab run prefix-cache --size full --model qwen3-nano-shape --out runs/nano
 
       ctxlab run prefix-cache --dry-run
+
+      ctxlab run attention --model smollm2-135m
     """
     study = find_study(study_name, model=model, block_size=block_size)
     chosen = tuple(name.strip() for name in arms.split(",") if name.strip())
@@ -85,7 +88,9 @@ def report(
     from experiments.framework.records import read_run
 
     identity = read_run(folder).identity
-    model, block_size = identity.base.get("engine.model"), identity.base.get("engine.block_size")
+    model = identity.base.get("engine.model")
+    # A model in this process has no blocks; its studies take no block size.
+    block_size = identity.base.get("engine.block_size", DEFAULT_BLOCK_SIZE)
     if not isinstance(model, str) or not isinstance(block_size, int):
         raise UsageError(
             f"A run's base names engine.model and engine.block_size, and {folder} has {model!r} and {block_size!r}."
@@ -100,22 +105,12 @@ def report(
         typer.launch(str(page))
 
 
-def find_study(name: str, *, model: str, block_size: int) -> Study[ServedModel]:
-    """The study of this name for a model; `UsageError` lists those there are."""
-    if name not in STUDIES:
-        raise UsageError(f"There is no study {name!r}; there are: {', '.join(STUDIES)}.")
-    module, _, built = STUDIES[name].partition(":")
-    study: Study[ServedModel] = getattr(import_module(module), built)(model, block_size=block_size)
-    return study
-
-
 def run_into(
-    study: Study[ServedModel], *, size: str, folder: Path, arms: tuple[str, ...] = (), seed: int = 0
+    study: Study[object], *, size: str, folder: Path, arms: tuple[str, ...] = (), seed: int = 0
 ) -> tuple[RunSummary, Path]:
     """Run what the folder does not have yet, showing the treatment and where the work is, then publish."""
     from experiments.framework import RunOptions, publish, run_study
     from experiments.framework.runner import identify
-    from experiments.framework.served_model import serve_model
     from experiments.framework.study import size_named
     from serving.models import ensure
 
@@ -131,7 +126,7 @@ def run_into(
             study,
             identity.size,
             folder=folder,
-            serve=serve_model(progress),
+            serve=serve_study(study.name, progress),
             options=replace(options, resume_command=again[-1]),
             progress=progress,
         )
@@ -140,7 +135,7 @@ def run_into(
     return summary, page
 
 
-def reproduce(study: Study[ServedModel], identity: RunIdentity, folder: Path) -> tuple[str, ...]:
+def reproduce(study: Study[object], identity: RunIdentity, folder: Path) -> tuple[str, ...]:
     """The commands that make the run again, here or on another machine."""
     base = identity.base
     words = [
@@ -152,7 +147,8 @@ def reproduce(study: Study[ServedModel], identity: RunIdentity, folder: Path) ->
         "--model",
         str(base["engine.model"]),
     ]
-    words += ["--block-size", str(base["engine.block_size"])]
+    if "engine.block_size" in base:
+        words += ["--block-size", str(base["engine.block_size"])]
     if identity.seed:
         words += ["--seed", str(identity.seed)]
     if len(identity.arms) < len(study.arms):
@@ -161,7 +157,7 @@ def reproduce(study: Study[ServedModel], identity: RunIdentity, folder: Path) ->
     return ("make setup", f".venv/bin/{shlex.join([*words, '--out', str(out)])}")
 
 
-def show_plan(study: Study[ServedModel], size: str, arms: tuple[str, ...]) -> None:
+def show_plan(study: Study[object], size: str, arms: tuple[str, ...]) -> None:
     """The question, the treatment, and how many trials it would be."""
     from experiments.framework import RunOptions
     from experiments.framework.runner import identify
@@ -176,7 +172,7 @@ def show_plan(study: Study[ServedModel], size: str, arms: tuple[str, ...]) -> No
     OUT.print(f"Sizes: {', '.join(known.name for known in study.sizes)}.")
 
 
-def show_outcome(study: Study[ServedModel], summary: RunSummary, page: Path, *, as_json: bool) -> None:
+def show_outcome(study: Study[object], summary: RunSummary, page: Path, *, as_json: bool) -> None:
     """The results; a run with trials left ends with a sentence and exit code 1."""
     if as_json:
         print_json(facts(summary, page))
@@ -190,38 +186,16 @@ def show_outcome(study: Study[ServedModel], summary: RunSummary, page: Path, *, 
         raise typer.Exit(1)
 
 
-def show_result(study: Study[ServedModel], folder: Path, page: Path) -> None:
+def show_result(study: Study[object], folder: Path, page: Path) -> None:
     """The conclusion and the first table, and where the page is."""
     from experiments.framework.records import read_records
 
     records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
     analysis = study.analyse(records)
     for table in analysis.tables[:2]:
-        shown = Table(title=table.title, title_justify="left", box=None, header_style="bold")
-        for place, column in enumerate(table.columns):
-            shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
-        for row in table.rows:
-            shown.add_row(
-                *(plain(_cell(column, cell)) for column, cell in zip(table.columns, row, strict=True))
-            )
-        OUT.print(shown)
-        OUT.print()
+        show_table(table, OUT)
     OUT.print(f"[bold]{plain(analysis.conclusion)}[/]")
     OUT.print(f"report: {page}", markup=False)
-
-
-def _cell(column: str, cell: bool | int | float | str | None) -> str:
-    match cell:
-        case None:
-            return "–"
-        case float() if "share" in column:
-            return f"{cell:.1%}"
-        case float():
-            return f"{cell:,.2f}" if abs(cell) < 100 else f"{cell:,.0f}"
-        case str():
-            return repr(cell)[1:-1]
-        case _:
-            return f"{cell:,}"
 
 
 def facts(summary: RunSummary, page: Path) -> dict[str, JsonValue]:

@@ -44,6 +44,7 @@ from experiments.framework.arms import Arm, ArmDiff, FactorPrefix, factors_of
 from experiments.framework.executor import Limits
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
 from experiments.framework.figures import Bar, BarFigure, ScatterFigure, Stack, StackedFigure
+from experiments.framework.plots import Band, GridFigure, Line, LineFigure
 from experiments.framework.report import publish
 from experiments.framework.runner import RunOptions, RunSummary, run_study
 from experiments.framework.statistics import PairedEffect, by_cluster, paired_effect
@@ -54,14 +55,18 @@ __all__ = [
     "Analysis",
     "Arm",
     "ArmDiff",
+    "Band",
     "Bar",
     "BarFigure",
     "CallRecord",
     "Exclusion",
     "FactorPrefix",
+    "GridFigure",
     "InequalityError",
     "InfrastructureError",
     "Limits",
+    "Line",
+    "LineFigure",
     "PairedEffect",
     "RunOptions",
     "RunSummary",

@@ -14,6 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validato
 
 from experiments.framework.journal import write_whole
 from experiments.framework.plain import visible
+from experiments.framework.plots import (
+    GridFigure,
+    LineFigure,
+    draw_grid,
+    draw_lines,
+    grid_table,
+    line_table,
+    short,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -107,7 +116,7 @@ class ScatterFigure(BaseModel):
 
 Row = tuple[str | float | None, ...]
 """A label and its numbers; `None` is unknown."""
-AnyFigure = BarFigure | StackedFigure | ScatterFigure
+AnyFigure = BarFigure | StackedFigure | ScatterFigure | LineFigure | GridFigure
 FigureData = Annotated[AnyFigure, Field(discriminator="kind")]
 
 
@@ -146,6 +155,10 @@ def draw(data: AnyFigure, folder: Path) -> DrawnFigure:
                 _label_rows(axes, [stack.label for stack in data.stacks])
             case ScatterFigure():
                 _points(axes, data)
+            case LineFigure():
+                draw_lines(axes, data)
+            case GridFigure():
+                draw_grid(axes, data)
         _dress(axes, data)
         png = _save(figure, "png", {"Software": None})
         svg = _save(figure, "svg", {"Date": None, "Creator": None})
@@ -165,6 +178,10 @@ def table_of(data: AnyFigure) -> tuple[tuple[str, ...], tuple[Row, ...]]:
         return columns, tuple((bar.label, bar.value, bar.low, bar.high) for bar in data.bars)
     if isinstance(data, ScatterFigure):
         return (data.axis, data.other_axis), data.points
+    if isinstance(data, LineFigure):
+        return line_table(data)
+    if isinstance(data, GridFigure):
+        return grid_table(data)
     return ("label", *data.parts), tuple((stack.label, *stack.values) for stack in data.stacks)
 
 
@@ -176,6 +193,12 @@ def _size(data: AnyFigure) -> tuple[float, float]:
             return 9.0, 1.4 + max(0.36 * len(data.stacks), 0.24 * len(data.parts))
         case ScatterFigure():
             return 6.4, 5.4
+        case LineFigure():
+            return 9.0, 3.8
+        case GridFigure() if data.bands:
+            return 9.0, 7.4
+        case GridFigure():
+            return 9.0, 1.6 + 0.22 * min(len(data.rows), 40)
 
 
 def _bars(axes: Axes, data: BarFigure) -> None:
@@ -208,7 +231,7 @@ def _stacks(axes: Axes, data: StackedFigure) -> None:
         )
         handles.append(drawn)
         left = [start + width for start, width in zip(left, widths, strict=True)]
-    names = [_short(name) for name in data.parts]
+    names = [short(name) for name in data.parts]
     axes.legend(
         handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0
     )
@@ -220,23 +243,25 @@ def _points(axes: Axes, data: ScatterFigure) -> None:
     axes.plot([low, high], [low, high], color="black", linewidth=0.8)
     axes.scatter(across, up, s=14, color=COLOURS[0], alpha=0.55, linewidths=0)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high), aspect="equal")
-    axes.set_ylabel(_short(data.other_axis, 100))
+    axes.set_ylabel(short(data.other_axis, 100))
     for numbers in (axes.xaxis, axes.yaxis):
         numbers.set_major_formatter("{x:g}")
         numbers.set_minor_formatter("")
 
 
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), labels=[_short(label) for label in labels])
+    axes.set_yticks(range(len(labels)), labels=[short(label) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 
 def _dress(axes: Axes, data: AnyFigure) -> None:
-    axes.set_xlabel(_short(data.axis, 100))
-    axes.set_title(_short(data.title, 90), loc="left", fontsize=11, fontweight="bold")
-    axes.grid(axis="both" if isinstance(data, ScatterFigure) else "x", color="#dddddd", linewidth=0.7)
+    axes.set_xlabel(short(data.axis, 100))
+    axes.set_title(short(data.title, 90), loc="left", fontsize=11, fontweight="bold")
+    if not isinstance(data, GridFigure):
+        both = isinstance(data, ScatterFigure | LineFigure)
+        axes.grid(axis="both" if both else "x", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -245,11 +270,6 @@ def _save(figure: Figure, form: str, metadata: dict[str, None]) -> bytes:
     target = io.BytesIO()
     figure.savefig(target, format=form, metadata=metadata, dpi=150, facecolor="white")
     return target.getvalue()
-
-
-def _short(label: str, limit: int = 34) -> str:
-    shown = visible(label[: limit + 1])
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
 def _as_json(data: AnyFigure) -> bytes:

@@ -62,13 +62,8 @@ def _statistics_seconds(plan: Plan, positions: torch.Tensor) -> float:
     one = make_plan(shape, plan.segments, plan.options.model_copy(update={"layers": (0,)}))
     recorder = Recorder(one)
     first = int(positions[0])
-    query = torch.randn(
-        (shape.num_heads, len(positions), shape.head_dim), generator=torch.Generator().manual_seed(1)
-    )
-    key = torch.randn(
-        (shape.num_kv_heads, int(positions[-1]) + 1, shape.head_dim),
-        generator=torch.Generator().manual_seed(2),
-    )
+    query = _numbers(shape.num_heads, int(positions[-1]) + 1 - first, shape.head_dim)
+    key = _numbers(shape.num_kv_heads, int(positions[-1]) + 1, shape.head_dim)
     return _timed(lambda: recorder.rehearse(query, key, positions, first))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.run import STUDIES, find_study, reproduce, show_outcome
+from experiments.cli.run import reproduce, show_outcome
+from experiments.cli.studies import STUDIES, find_study
 from experiments.framework import RunOptions, RunSummary
 from experiments.framework.runner import identify
 from tests.experiments.prefix_cache.test_analysis import record

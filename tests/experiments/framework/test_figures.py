@@ -19,6 +19,7 @@ from experiments.framework.figures import (
     StackedFigure,
     draw,
 )
+from experiments.framework.plots import Band, GridFigure, Line, LineFigure
 
 BARS = BarFigure(
     name="shares",
@@ -47,9 +48,37 @@ POINTS = ScatterFigure(
     other_axis="predicted, seconds",
     points=((0.5, 0.6), (12.0, 8.0)),
 )
+LINES = LineFigure(
+    name="by-depth",
+    title="Entropy by depth",
+    axis="layer",
+    value_axis="nats",
+    places=(0, 1, 2),
+    lines=(
+        Line(label="one", values=(1.0, None, 2.0), low=(0.5, None, 1.5), high=(1.5, None, 2.5)),
+        Line(label="two", values=(2.0, 2.0, 2.0)),
+    ),
+    even=1.0,
+)
+GRID = GridFigure(
+    name="map",
+    title="Layer 3, mean over heads",
+    axis="keys",
+    row_axis="rows",
+    value_axis="share of a row",
+    columns=("0", "1"),
+    rows=("0", "1"),
+    values=((1.0, None), (0.25, 0.0)),
+    bands=(
+        Band(start=0, end=1, label="system", colour="#0072B2"),
+        Band(start=1, end=2, label="user", colour="#009E73"),
+    ),
+)
 
 
-@pytest.mark.parametrize("figure", [BARS, STACKS, POINTS], ids=["bars", "stacked", "points"])
+@pytest.mark.parametrize(
+    "figure", [BARS, STACKS, POINTS, LINES, GRID], ids=["bars", "stacked", "points", "lines", "grid"]
+)
 def test_a_figure_is_written_as_png_svg_and_data_and_twice_the_same(
     tmp_path: Path, figure: AnyFigure
 ) -> None:
@@ -119,3 +148,26 @@ def test_figures_that_lie_are_refused() -> None:
         Stack(label="a", values=(-1.0,))
     with pytest.raises(ValidationError):
         BARS.model_validate({**BARS.model_dump(), "name": "../../etc/passwd"})
+
+
+def test_the_csv_of_lines_has_one_row_a_place_and_the_bounds_beside_their_line(tmp_path: Path) -> None:
+    draw(LINES, tmp_path)
+    rows = list(csv.reader((tmp_path / "by-depth.csv").open()))
+    assert rows == [
+        ["layer", "one", "one, low", "one, high", "two"],
+        ["0.0", "1.0", "0.5", "1.5", "2.0"],
+        ["1.0", "", "", "", "2.0"],
+        ["2.0", "2.0", "1.5", "2.5", "2.0"],
+    ]
+
+
+def test_lines_of_another_length_than_their_places_are_refused() -> None:
+    with pytest.raises(ValidationError, match="2 values for 3 places"):
+        LineFigure.model_validate({**LINES.model_dump(), "lines": ({"label": "x", "values": (1, 2)},)})
+    with pytest.raises(ValidationError, match="places must rise"):
+        LineFigure.model_validate({**LINES.model_dump(), "places": (0, 2, 1)})
+
+
+def test_a_grid_with_a_missing_cell_is_refused() -> None:
+    with pytest.raises(ValidationError, match="2 rows of 2"):
+        GridFigure.model_validate({**GRID.model_dump(), "values": ((1.0, 0.0),)})

@@ -1,0 +1,221 @@
+"""A model in this process as a study's target: it reads ids, answers greedily, and shows its attention.
+
+A served engine does not hand out its attention, so studies of attention run the model with transformers here, in
+float32. Nothing of it is a latency: no batch, no prefix cache, no compiled kernel.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from experiments.framework.study import Serve, Served
+from serving.assembler import Packet
+from serving.chat import ChatRenderer
+from serving.client import Exchange, Surface
+from serving.client.exchange import Timings, Usage
+from serving.engine.machine import inspect_machine
+from serving.errors import LabError
+from serving.models import ModelFolder, ModelSource, ensure
+from serving.progress import Progress, Silent
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import DynamicCache
+
+    from serving.attention import Capture, CaptureOptions, Segments
+    from serving.attention.model import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a constrained answer comes to: the likeliest of the texts that were allowed."""
+
+    text: str
+    log_probabilities: Mapping[str, float]
+    """Of every text, as the sum over its tokens."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalModel:
+    """Weights, tokenizer and template of one folder, ready to read."""
+
+    folder: ModelFolder
+    loaded: LoadedModel
+    renderer: ChatRenderer
+    ends: frozenset[int]
+    """Tokens that end a turn."""
+
+    def count(self, text: str) -> int:
+        """Tokens of a text on its own."""
+        return len(self.renderer.tokenizer.encode(text).ids)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What an answer says, without the tokens that only mark its end."""
+        return self.renderer.tokenizer.text([one for one in token_ids if one not in self.ends])
+
+    def read(self, prompt: Sequence[int]) -> ReadPrompt:
+        """Read a prompt once; ask it for as many answers and choices as you like."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=self.loaded.model.config)
+        return ReadPrompt(self, len(prompt), cache, self._next(prompt, cache))
+
+    def capture(self, token_ids: Sequence[int], segments: Segments, options: CaptureOptions) -> Capture:
+        """The attention over prompt and answer; same errors as `serving.attention.capture`."""
+        from serving.attention.finish import to_capture
+        from serving.attention.model import head_shape
+        from serving.attention.plan import make_plan
+
+        plan = make_plan(head_shape(self.loaded.model), segments, options)
+        arrays = self.loaded.run(plan, token_ids, None)
+        pieces = [token.piece for token in self.renderer.tokenizer.show(token_ids)]
+        return to_capture(plan, arrays, self.loaded.identity, token_ids, pieces)
+
+    def _next(self, token_ids: Sequence[int], cache: DynamicCache) -> torch.Tensor:
+        """[vocabulary]: scores of the token after these, which the cache then holds too."""
+        import torch
+
+        with torch.inference_mode():
+            ids = torch.tensor([list(token_ids)])
+            out = self.loaded.model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            scores: torch.Tensor = out.logits[0, -1].float()
+        return scores
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadPrompt:
+    """A prompt in the cache, and the scores of what comes after it."""
+
+    model: LocalModel
+    tokens: int
+    cache: DynamicCache
+    scores: torch.Tensor
+    """[vocabulary]."""
+
+    def answer(self, max_tokens: int) -> tuple[int, ...]:
+        """The likeliest next token, again and again, up to and with the token that ends a turn."""
+        found: list[int] = []
+        scores = self.scores
+        while len(found) < max_tokens:
+            found.append(int(scores.argmax()))
+            if found[-1] in self.model.ends or len(found) == max_tokens:
+                break
+            scores = self.model._next(found[-1:], self.cache)
+        self._forget()
+        return tuple(found)
+
+    def choose(self, texts: Sequence[str]) -> Choice:
+        """Which of `texts` the model is likeliest to write next; equal likelihoods go to the first."""
+        totals = {}
+        for text in texts:
+            ids = self.model.renderer.tokenizer.encode(text).ids
+            if not ids:
+                raise LabError("A choice is a text of at least one token, got an empty one.")
+            scores, total = self.scores, 0.0
+            for place, token in enumerate(ids):
+                total += float(scores.log_softmax(-1)[token])
+                if place + 1 < len(ids):
+                    scores = self.model._next([token], self.cache)
+            self._forget()
+            totals[text] = total
+        return Choice(max(totals, key=lambda text: totals[text]), totals)
+
+    def _forget(self) -> None:
+        """Take what came after the prompt out of the cache."""
+        if beyond := self.cache.get_seq_length() - self.tokens:
+            self.cache.crop(-beyond)
+
+
+def load_model(progress: Progress | None = None) -> Serve[LocalModel]:
+    """Give the function that loads what `engine.model` names."""
+    shown = progress or Silent()
+
+    @contextmanager
+    def serve(engine: Mapping[str, JsonValue]) -> Iterator[Served[LocalModel]]:
+        folder = ensure(str(engine["engine.model"]), progress=shown)
+        shown.begin(f"load {folder.name}")
+        from serving.attention.model import load
+
+        loaded = load(folder)
+        shown.end()
+        renderer = ChatRenderer(folder.path)
+        model = LocalModel(folder, loaded, renderer, end_tokens(loaded, renderer))
+        yield Served(target=model, environment=describe(folder))
+
+    return serve
+
+
+def end_tokens(loaded: LoadedModel, renderer: ChatRenderer) -> frozenset[int]:
+    """The tokens that end a turn: the tokenizer's, and those that the model's configuration lists."""
+    named = renderer.tokenizer.named_tokens().get("eos_token", "")
+    marked = renderer.tokenizer.added_tokens().get(named)
+    config = getattr(loaded.model.generation_config, "eos_token_id", None)
+    listed = config if isinstance(config, list) else [config]
+    return frozenset(one for one in (marked, *listed) if isinstance(one, int))
+
+
+def describe(folder: ModelFolder) -> dict[str, JsonValue]:
+    """What reads here: nothing that differs from start to start or names a place on this disk."""
+    machine = inspect_machine()
+    local = folder.source is ModelSource.PATH
+    return {
+        "engine": f"transformers {version('transformers')}, torch {version('torch')}, in this process",
+        "arithmetic": "float32, sdpa",
+        "model": folder.name,
+        "model_origin": "a folder or file of the user's" if local else folder.origin,
+        "model_revision": folder.revision,
+        "weights": folder.weights.value,
+        "weights_sha256": folder.weights_sha256,
+        "processor": machine.cpu_name,
+        "cores": len(machine.cores),
+        "memory_gib": round(machine.memory_total / 2**30, 1),
+    }
+
+
+def recorded(
+    packet: Packet,
+    prompt: Sequence[int],
+    answer: Callable[[], tuple[int, ...]],
+    said: Callable[[Sequence[int]], str],
+) -> Exchange:
+    """Run `answer` and keep it as an exchange: the request as a server would have got it, ids, and no latency.
+
+    Only the whole duration is known: tokens do not arrive one by one.
+    """
+    started, begin = datetime.now(UTC), time.perf_counter_ns()
+    ids = answer()
+    done = time.perf_counter_ns() - begin
+    return Exchange(
+        surface=Surface.TOKEN_IN,
+        request={
+            "messages": [message.to_api() for message in packet.messages],
+            "tools": [tool.to_api() for tool in packet.tools],
+        },
+        prompt_token_ids=tuple(prompt),
+        output_token_ids=ids,
+        text=said(ids),
+        reasoning="",
+        tool_calls=(),
+        finish_reason=None,
+        usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(ids), cached_tokens=None),
+        metrics=None,
+        timings=Timings(
+            started_at=started,
+            sent_ns=begin,
+            connect_ns=0,
+            first_byte_ns=None,
+            first_token_ns=None,
+            last_token_ns=None,
+            done_ns=done,
+            arrivals=(),
+        ),
+        manifest_id=packet.manifest.manifest_id,
+    )
