@@ -100,8 +100,10 @@ class Recorder:
 
     def _walk(self, layer: int, rows: Rows, fixed: _Fixed) -> None:
         def work(heads: Heads, buffers: Buffers) -> None:
-            for tile in tiles(rows, heads, self.plan.bin_width, buffers):
-                self._add(layer, tile, rows.positions[tile.rows], fixed)
+            # In every thread and whatever the caller's mode: what is made in this mode is changed only in it.
+            with torch.inference_mode():
+                for tile in tiles(rows, heads, self.plan.bin_width, buffers):
+                    self._add(layer, tile, rows.positions[tile.rows], fixed)
 
         tasks = divide(self.plan.heads, self.plan.shape.group, len(rows.positions))
         # One row at a time is too little to share; a graphics device shares by itself.
