@@ -2,12 +2,15 @@
 
     python -m benchmarks.attention_capture                      # SmolLM2, T = 512, 1024, 2048 and ours to 8192
     python -m benchmarks.attention_capture --long               # 256 chosen rows at 32k tokens
+    python -m benchmarks.attention_capture --viewer 64 128 256  # to what a viewer is given: ours and BertViz
 
 Every measurement is a process of its own, the sides take turns, and what is printed are medians with their
 range. All sides compute the same numbers for all heads and rows: mass per segment, entropy, sink share; the
 eager side from the matrices that transformers hands back, which it lets go of one by one. `sdpa` is the plain
 forward pass with nothing observed: the floor. Memory is the peak of the process during the run less what the
 loaded model had before it.
+
+BertViz is no dependency: `pip install --no-deps --target DIR bertviz==1.4.1 ipython`, and DIR on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ def main() -> None:
     parser.add_argument(
         "--long", action="store_true", help="256 chosen rows at 32,768 tokens, qwen3-nano-shape"
     )
+    parser.add_argument(
+        "--viewer", type=int, nargs="+", default=[], help="lengths for BertViz's page and our file"
+    )
     parser.add_argument("--out", type=Path, help="write every measurement as JSON lines")
     parser.add_argument("--child", nargs=3, metavar=("SIDE", "TOKENS", "FILE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -48,7 +54,9 @@ def main() -> None:
         side, tokens, file = arguments.child
         print(json.dumps(measure(arguments.model, side, int(tokens), Path(file))))
         return
-    if arguments.long:
+    if arguments.viewer:
+        cases = [(arguments.model, tokens, ("bertviz", "file")) for tokens in arguments.viewer]
+    elif arguments.long:
         cases = [("qwen3-nano-shape", 32768, ("sdpa", "chosen"))]
     else:
         cases = [(arguments.model, tokens, ("sdpa", "eager", "ours")) for tokens in arguments.eager]
@@ -93,6 +101,7 @@ def report(model: str, tokens: int, taken: dict[str, list[dict[str, float]]]) ->
         print(
             f"  {side:7} wall {middle[side]['wall_s']:7.2f} s ({low:.2f} to {high:.2f})"
             f"  processor {middle[side]['cpu_s']:7.2f} s  added memory {middle[side]['added'] / MIB:8.1f} MiB"
+            + (f"  written {middle[side]['written'] / MIB:8.1f} MiB" if "written" in middle[side] else "")
         )
     if "eager" in middle and "ours" in middle:
         memory = middle["eager"]["added"] / middle["ours"]["added"]
@@ -107,7 +116,16 @@ def measure(name: str, side: str, tokens: int, file: Path) -> dict[str, float]:
     """One side in this process."""
     import torch
 
-    from serving.attention import CaptureOptions, RowMode, Segment, SegmentKind, Statistic, build_segments
+    from serving.attention import (
+        CaptureOptions,
+        RowMode,
+        Segment,
+        SegmentKind,
+        Statistic,
+        build_segments,
+        save,
+    )
+    from serving.attention.finish import to_capture
     from serving.attention.model import head_shape, load
     from serving.attention.plan import make_plan
     from serving.chat import ChatTokenizer
@@ -121,7 +139,7 @@ def measure(name: str, side: str, tokens: int, file: Path) -> dict[str, float]:
     part = np.searchsorted(cuts, np.arange(tokens), side="right")
     owners = [Segment(id=f"part-{p}", label=f"part {p}", kind=SegmentKind.TEXT) for p in part]
     segments = build_segments(owners, prompt_tokens=tokens)
-    if side == "eager":
+    if side in ("eager", "bertviz"):
         loaded.model.set_attn_implementation("eager")
     short = torch.tensor([ids[:32]])
     with torch.inference_mode():
@@ -133,6 +151,12 @@ def measure(name: str, side: str, tokens: int, file: Path) -> dict[str, float]:
     if side == "sdpa":
         with torch.inference_mode():
             loaded.model(torch.tensor([ids]), use_cache=False, logits_to_keep=1)
+    elif side == "bertviz":
+        file.write_text(_bertviz_page(loaded.model, ids, folder.path))
+    elif side == "file":
+        plan = make_plan(head_shape(loaded.model), segments, CaptureOptions())
+        arrays = loaded.run(plan, ids, None)
+        save(to_capture(plan, arrays, loaded.identity, ids), file)
     elif side == "eager":
         arrays = _from_matrices(loaded.model, ids, segments.by_token)
     else:
@@ -145,7 +169,21 @@ def measure(name: str, side: str, tokens: int, file: Path) -> dict[str, float]:
     added = float(_peak() - before)
     if side in ("eager", "ours"):
         np.savez(file, **{kept: arrays[kept] for kept in ("mass", "sink", "entropy")})
-    return {**spent, "added": added, "loaded": float(before)}
+    written = {"written": float(file.stat().st_size)} if side in ("bertviz", "file") else {}
+    return {**spent, "added": added, "loaded": float(before), **written}
+
+
+def _bertviz_page(model, ids: list[int], folder: Path) -> str:
+    """The page of BertViz' head view, all layers and heads in it as text."""
+    import torch
+    from bertviz import head_view
+
+    from serving.chat import ChatTokenizer
+
+    with torch.inference_mode():
+        given = model(torch.tensor([ids]), use_cache=False, logits_to_keep=1, output_attentions=True)
+    pieces = [token.piece for token in ChatTokenizer(folder).show(ids)]
+    return head_view(given.attentions, pieces, html_action="return").data
 
 
 def _from_matrices(model, ids: list[int], owners: np.ndarray) -> dict[str, np.ndarray]:

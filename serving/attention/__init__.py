@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from serving.attention.capture import Capture, ModelIdentity
 from serving.attention.estimate import Estimate
+from serving.attention.measures import (
+    HeadShare,
+    Sink,
+    Triangle,
+    find_sinks,
+    mass_from,
+    rank_heads,
+    triangle,
+)
 from serving.attention.options import CaptureOptions, RowMode, Statistic
 from serving.attention.reading import Reading, read_body, read_packet, segments_from
 from serving.attention.refuse import Unsupported, UnsupportedAttentionError
@@ -25,6 +34,7 @@ __all__ = [
     "Capture",
     "CaptureOptions",
     "Estimate",
+    "HeadShare",
     "ModelIdentity",
     "Reading",
     "RowMode",
@@ -32,15 +42,21 @@ __all__ = [
     "Segment",
     "SegmentKind",
     "Segments",
+    "Sink",
     "Statistic",
+    "Triangle",
     "Unsupported",
     "UnsupportedAttentionError",
     "build_segments",
     "capture",
+    "find_sinks",
     "load_capture",
+    "mass_from",
     "plain_segments",
+    "rank_heads",
     "read_body",
     "read_packet",
     "save",
     "segments_from",
+    "triangle",
 ]

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from serving.assembler.record import Record
 from serving.attention.options import CaptureOptions
@@ -26,10 +27,10 @@ class ModelIdentity(Record):
     """None: random weights."""
     random_seed: int | None = None
     """Of the random weights; None: the weights are real."""
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    num_layers: int = Field(ge=1)
+    num_heads: int = Field(ge=1)
+    num_kv_heads: int = Field(ge=1)
+    head_dim: int = Field(ge=1)
     dtype: str
     """Of the model's arithmetic; the statistics are always float32."""
 
@@ -81,6 +82,12 @@ class Capture:
     """[L, 2B, 2B]: maximum over heads of the pooled maps."""
     full: Floats | None = None
     """[L, H, F, T]: exact rows of `options.full_rows`; zero beyond the row's own position."""
+    queries: Floats | None = None
+    """[L, H, K, D]: queries of `options.keep_rows`, after norms and rotation."""
+    keys: Floats | None = None
+    """[L, key heads read by the captured heads, T, D]."""
+    scales: Floats | None = None
+    """[L]: what a product of query and key is multiplied by."""
     pieces: tuple[str, ...] | None = None
     """[T]: the text of every token, for display; None where the folder has no tokenizer."""
     baseline: Floats | None = None
@@ -103,6 +110,24 @@ class Capture:
     def head(self, head: int) -> int:
         """Where the model's head `head` stands on the second axis; raises `UsageError` if not captured."""
         return _place(self.heads, head, "head")
+
+    def redraw(self, layer: int, head: int) -> Floats:
+        """[K, T]: the exact rows of `options.keep_rows` for one of the model's heads, without the model.
+
+        Raises: UsageError where no queries were kept, or the head was not captured.
+        """
+        if self.queries is None or self.keys is None or self.scales is None:
+            raise UsageError("Expected a capture with kept queries, got one without; capture with keep_rows.")
+        at, place = self.layer(layer), self.head(head)
+        group = self.model.num_heads // self.model.num_kv_heads
+        read = list(dict.fromkeys(captured // group for captured in self.heads))
+        keys = self.keys[at, read.index(head // group)]
+        scores = self.queries[at, place] @ keys.T * self.scales[at]
+        rows = np.array(self.options.keep_rows)[:, None]
+        scores[np.arange(self.tokens) > rows] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        shares: Floats = weights / weights.sum(-1, keepdims=True)
+        return shares
 
 
 def _place(captured: tuple[int, ...], wanted: int, what: str) -> int:

@@ -45,6 +45,9 @@ def to_capture(
         heatmap_mean=mean,
         heatmap_max=most,
         full=arrays.get("full"),
+        queries=arrays.get("queries"),
+        keys=arrays.get("keys"),
+        scales=arrays.get("scales"),
         baseline=expected_between(plan, between[:, 1:]) if plan.options.shuffles else None,
     )
 

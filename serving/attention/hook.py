@@ -77,7 +77,6 @@ def _attention(
         layer = module.layer_idx
         assert isinstance(layer, int)
         scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        with torch.no_grad():
-            listening.recorder.observe(layer, query[0], key[0], scale)
+        listening.recorder.observe(layer, query[0], key[0], scale)
     plain: Callable[..., tuple[torch.Tensor, None]] = sdpa_attention_forward
     return plain(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)

@@ -60,8 +60,7 @@ class Lanes(Generic[Task, Room]):
         def in_lane(task: Task) -> None:
             room = free.get()
             try:
-                with torch.inference_mode():
-                    work(task, room)
+                work(task, room)
             finally:
                 free.put(room)
 

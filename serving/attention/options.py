@@ -55,6 +55,9 @@ class CaptureOptions(Record):
     """Bins on each side of a head's map; mean and maximum over heads have twice as many."""
     full_rows: tuple[int, ...] = ()
     """Positions whose exact rows over all keys are kept: layers × heads × rows × T floats."""
+    keep_rows: tuple[int, ...] = ()
+    """Positions whose queries are kept beside all keys: `redraw` gives their exact rows, of any captured head,
+    at about layers × key heads × T × head size floats whatever the number of rows."""
     shuffles: int = Field(default=0, ge=0, le=64)
     """Random orders of the context's parts that the baseline of segment × segment mass averages over."""
     shuffle_seed: int = 0
@@ -62,7 +65,7 @@ class CaptureOptions(Record):
     """Prefill in chunks of so many tokens, with a KV cache; None: in one pass, without one."""
 
     def _problem(self) -> str | None:
-        for name in ("layers", "heads", "chosen", "full_rows"):
+        for name in ("layers", "heads", "chosen", "full_rows", "keep_rows"):
             values = getattr(self, name)
             if values is not None and (list(values) != sorted(set(values)) or any(v < 0 for v in values)):
                 return f"{name} are ascending, distinct and not negative, got {values!r}"

@@ -83,7 +83,14 @@ class Plan:
             orders=len(self.owners),
             layers=len(self.layers),
             heads=len(self.heads),
+            kv_heads=len(self.kv_heads),
+            head_dim=self.shape.head_dim,
         )
+
+    @property
+    def kv_heads(self) -> tuple[int, ...]:
+        """Key heads that the captured heads read, ascending."""
+        return tuple(dict.fromkeys(head // self.shape.group for head in self.heads))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,9 @@ class Size:
     orders: int
     layers: int
     heads: int
+    kv_heads: int
+    """Key heads that the captured heads read."""
+    head_dim: int
 
 
 def bin_width(tokens: int, options: CaptureOptions) -> int:
@@ -121,6 +131,10 @@ def array_shapes(size: Size, options: CaptureOptions) -> Mapping[str, tuple[int,
         shapes["heatmap"] = (*each, bins, bins)
     if options.full_rows:
         shapes["full"] = (*each, len(options.full_rows), size.tokens)
+    if options.keep_rows:
+        shapes["queries"] = (*each, len(options.keep_rows), size.head_dim)
+        shapes["keys"] = (size.layers, size.kv_heads, size.tokens, size.head_dim)
+        shapes["scales"] = (size.layers,)
     return shapes
 
 
@@ -141,6 +155,7 @@ def make_plan(shape: HeadShape, segments: Segments, options: CaptureOptions) -> 
     heads = _within(options.heads, shape.num_heads, "heads")
     _within(options.chosen, tokens, "chosen")
     _within(options.full_rows, tokens, "full_rows")
+    _within(options.keep_rows, tokens, "keep_rows")
     if options.rows is RowMode.CHOSEN and (missing := sorted(set(options.full_rows) - set(options.chosen))):
         raise UsageError(
             f"Expected full_rows among the chosen rows, but {missing[0]} is not; add it to chosen."

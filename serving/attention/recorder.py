@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -50,6 +50,8 @@ class Recorder:
             fixed = self._constants(query.device)
             captured = fixed.captured
             positions = captured[(captured >= first) & (captured < held)]
+            if kept := self.plan.options.keep_rows:
+                self._keep(place, query, key, first, scale, kept)
             if len(positions):
                 self._walk(place, Rows(query, key, positions, first, scale), fixed)
         if self._observed is not None:
@@ -100,13 +102,33 @@ class Recorder:
 
     def _walk(self, layer: int, rows: Rows, fixed: _Fixed) -> None:
         def work(heads: Heads, buffers: Buffers) -> None:
-            for tile in tiles(rows, heads, self.plan.bin_width, buffers):
-                self._add(layer, tile, rows.positions[tile.rows], fixed)
+            # In every thread and whatever the caller's mode: what is made in this mode is changed only in it.
+            with torch.inference_mode():
+                for tile in tiles(rows, heads, self.plan.bin_width, buffers):
+                    self._add(layer, tile, rows.positions[tile.rows], fixed)
 
         tasks = divide(self.plan.heads, self.plan.shape.group, len(rows.positions))
         # One row at a time is too little to share; a graphics device shares by itself.
         alone = len(rows.positions) < _FEW_ROWS or rows.query.device.type != "cpu"
         self._lanes.run(work, tasks, one_by_one=alone)
+
+    def _keep(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        first: int,
+        scale: float,
+        kept: Sequence[int],
+    ) -> None:
+        held = key.shape[1]
+        here = [place for place, position in enumerate(kept) if first <= position < held]
+        with torch.inference_mode():
+            self._sums["scales"][layer] = scale
+            self._sums["keys"][layer, :, first:held] = key[list(self.plan.kv_heads), first:]
+            if here:
+                asked = query[list(self.plan.heads)][:, [kept[place] - first for place in here]]
+                self._sums["queries"][layer][:, here] = asked.to(torch.float32)
 
     def _add(self, layer: int, tile: Tile, at: torch.Tensor, fixed: _Fixed) -> None:
         plan, sums, heads = self.plan, self._sums, tile.heads

@@ -128,6 +128,7 @@ def _assembled(meta: _Meta, arrays: Mapping[str, NDArray[Any]]) -> Capture:
 
 def _expected_shapes(meta: _Meta) -> dict[str, tuple[int, ...]]:
     tokens, parts = meta.segments.tokens, len(meta.segments.segments)
+    group = meta.model.num_heads // meta.model.num_kv_heads
     each, rows = (len(meta.layers), len(meta.heads)), meta.rows
     fine = -(-tokens // -(-tokens // (2 * meta.options.heatmap_bins)))
     coarse = -(-fine // 2)
@@ -149,6 +150,9 @@ def _expected_shapes(meta: _Meta) -> dict[str, tuple[int, ...]]:
         "heatmap_mean": (each[0], fine, fine),
         "heatmap_max": (each[0], fine, fine),
         "full": (*each, len(meta.options.full_rows), tokens),
+        "queries": (*each, len(meta.options.keep_rows), meta.model.head_dim),
+        "keys": (each[0], len({head // group for head in meta.heads}), tokens, meta.model.head_dim),
+        "scales": (each[0],),
     }
 
 
@@ -165,6 +169,9 @@ _NAMES: Final = (
     "heatmap_mean",
     "heatmap_max",
     "full",
+    "queries",
+    "keys",
+    "scales",
 )
 _COUNTS: Final = frozenset({"token_ids", "row_starts", "row_ends", "rows_in"})
 """The arrays of whole numbers."""

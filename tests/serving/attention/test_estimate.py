@@ -72,7 +72,7 @@ def test_the_estimated_arrays_are_those_that_are_made(
     tokens: int, mode: RowMode, statistics: frozenset[Statistic], bins: int, shuffles: int
 ) -> None:
     options = CaptureOptions(
-        rows=mode, statistics=statistics, heatmap_bins=bins, shuffles=shuffles, full_rows=(0,)
+        rows=mode, statistics=statistics, heatmap_bins=bins, shuffles=shuffles, full_rows=(0,), keep_rows=(0,)
     )
     plan = make_plan(HeadShape(1, 2, 1, 4), parts([i // 9 for i in range(tokens)]), options)
     recorder = Recorder(plan)

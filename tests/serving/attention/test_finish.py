@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from serving.attention import Capture, CaptureOptions, RowMode
 from serving.attention.finish import to_capture
 from serving.attention.plan import HeadShape, make_plan
 from serving.attention.recorder import Recorder
+from serving.errors import UsageError
 from tests.support.attention import IDENTITY, parts, softmax_matrices
 
 QUERY, KEY = torch.randn(4, 103, 8), torch.randn(2, 103, 8)
@@ -64,3 +67,24 @@ def test_what_was_not_asked_for_is_not_there() -> None:
     for name in ("entropy", "peak", "distance", "distance_sd", "received", "heatmap", "heatmap_mean", "full"):
         assert getattr(capture, name) is None
     assert capture.baseline is None
+
+
+@pytest.mark.parametrize("cuts", [(), (40,), (40, 41, 42, 102)])
+def test_kept_queries_redraw_the_exact_rows_of_any_captured_head(cuts: tuple[int, ...]) -> None:
+    options = CaptureOptions(heads=(0, 2, 3), keep_rows=(0, 41, 102), row_bins=4)
+    plan = make_plan(HeadShape(1, 4, 2, 8), parts([0] * 103), options)
+    recorder = Recorder(plan)
+    for start, end in itertools.pairwise([0, *cuts, 103]):
+        recorder.observe(0, QUERY[:, start:end], KEY[:, :end], 0.5)
+    identity = IDENTITY.model_copy(update={"num_heads": 4, "num_kv_heads": 2})
+    capture = to_capture(plan, recorder.finish(), identity, [0] * 103)
+    matrices = softmax_matrices(QUERY, KEY, 0.5)
+    for head in (0, 2, 3):
+        assert np.abs(capture.redraw(0, head) - matrices[0, head, [0, 41, 102]]).max() <= 1e-6
+    with pytest.raises(UsageError, match="captured head, got 1"):
+        capture.redraw(0, 1)
+
+
+def test_without_kept_queries_nothing_is_redrawn() -> None:
+    with pytest.raises(UsageError, match="keep_rows"):
+        captured().redraw(0, 0)

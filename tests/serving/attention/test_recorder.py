@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,6 +136,22 @@ def test_numbers_that_are_not_finite_are_an_error_and_not_a_picture() -> None:
     recorder.observe(0, query, key, 1.0)
     with pytest.raises(LabError, match="must sum to 1"):
         recorder.finish()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_prefill_and_decoding_may_run_in_any_mode_of_torch(threads: int, mode: Callable[..., Any]) -> None:
+    torch.set_num_threads(threads)
+    plan = small_plan(layers=(0,), tokens=24)
+    query, key = torch.randn(4, 24, 8, requires_grad=True), torch.randn(2, 24, 8, requires_grad=True)
+    recorder = Recorder(plan)
+    with mode():
+        recorder.observe(0, query[:, :12], key[:, :12], 1.0)
+        recorder.observe(0, query[:, 12:13], key[:, :13], 1.0)
+    recorder.observe(0, query[:, 13:14], key[:, :14], 1.0)
+    with torch.inference_mode():
+        recorder.observe(0, query[:, 14:], key, 1.0)
+    assert_equal(plan, recorder.finish(), softmax_matrices(query.detach(), key.detach(), 1.0))
 
 
 def test_layers_that_were_not_asked_for_cost_nothing_and_may_come_twice() -> None:

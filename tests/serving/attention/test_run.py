@@ -162,6 +162,7 @@ def test_tokens_that_the_model_cannot_read_are_refused(
         {"layers": (3,)},
         {"heads": (0, 4)},
         {"full_rows": (120,)},
+        {"keep_rows": (120,)},
         {"rows": RowMode.CHOSEN, "chosen": (5,), "full_rows": (6,)},
     ],
 )

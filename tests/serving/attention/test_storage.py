@@ -68,9 +68,8 @@ def test_what_is_read_is_what_was_saved(
     pieces: bool,
 ) -> None:
     rows = (0,) if full else ()
-    capture = made(
-        tokens, pieces, rows=mode, statistics=statistics, shuffles=shuffles, full_rows=rows, heatmap_bins=9
-    )
+    kept = {"full_rows": rows, "keep_rows": rows, "shuffles": shuffles, "heatmap_bins": 9}
+    capture = made(tokens, pieces, rows=mode, statistics=statistics, **kept)
     path = tmp_path_factory.mktemp("captures") / "one.attention.npz"
     save(capture, path)
     assert_same(capture, load_capture(path))
