@@ -147,8 +147,8 @@ def run(
         report = builder.report(served_name=linter.served_name, kept=linter.kept())
         progress.note(
             f"{report.requests:,} requests, {reader.size / 1e6:,.1f} MB: {report.requests / took:,.0f} requests and "
-            f"{reader.size / 1e6 / took:,.1f} MB a second; {report.kept_token_ids:,} token ids kept "
-            f"({4 * report.kept_token_ids / 1e6:,.1f} MB)"
+            f"{reader.size / 1e6 / took:,.1f} MB a second; {report.kept_token_ids:,} distinct "
+            f"token ids ({4 * report.kept_token_ids / 1e6:,.1f} MB)"
         )
     if not report.requests:
         first = (

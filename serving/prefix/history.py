@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import weakref
+from tempfile import SpooledTemporaryFile
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,9 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 _ID = 4
 """Bytes of an id."""
+
+IN_MEMORY: Final = 16_000_000
+"""Bytes of ids that are held in memory; more than that go to a file without a name, which ends with its process."""
 
 
 class Match(NamedTuple):
@@ -35,16 +40,36 @@ class _Visit(NamedTuple):
     stored: int
 
 
+class _Runs:
+    """The ids of all runs as bytes, one run after another: whole runs are compared at once, as bytes."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - closed when nobody holds this any more
+        self._end = 0
+        weakref.finalize(self, self._file.close)
+
+    def put(self, data: bytes) -> int:
+        """Keep a run; give where it begins."""
+        begin = self._end
+        self._file.seek(begin)
+        self._file.write(data)
+        self._end += len(data)
+        return begin
+
+    def get(self, begin: int, size: int) -> bytes:
+        """So many bytes from a place on."""
+        self._file.seek(begin)
+        return self._file.read(size)
+
+
 class _Node:
-    """A run of ids that every request below it shares, and who came through last.
+    """A run of ids that every request below it shares, and who came through last."""
 
-    The ids are kept as their bytes: whole runs are compared at once, without a number in between.
-    """
+    __slots__ = ("begin", "by_salt", "children", "latest", "size")
 
-    __slots__ = ("by_salt", "children", "latest", "run")
-
-    def __init__(self, run: bytes) -> None:
-        self.run = run
+    def __init__(self, begin: int, size: int) -> None:
+        self.begin, self.size = begin, size
+        """Where the run lies among all runs, in bytes."""
         self.children: dict[bytes, _Node] = {}
         self.by_salt: dict[str | None, _Visit] = {}
         self.latest: _Visit | None = None
@@ -53,13 +78,13 @@ class _Node:
         self.by_salt[salt] = visit
         self.latest = visit
 
-    def split(self, at: int) -> _Node:
+    def split(self, at: int, first_of_rest: bytes) -> _Node:
         """Cut the run at a byte; give the upper node, which has this one as its child and the same visits."""
-        upper = _Node(self.run[:at])
+        upper = _Node(self.begin, at)
         upper.by_salt = dict(self.by_salt)
         upper.latest = self.latest
-        self.run = self.run[at:]
-        upper.children[self.run[:_ID]] = self
+        self.begin, self.size = self.begin + at, self.size - at
+        upper.children[first_of_rest] = self
         return upper
 
 
@@ -67,18 +92,20 @@ class StoredIds:
     """A compressed prefix tree over the stored ids of all requests so far, of all salts.
 
     A stored sequence always ends at a node, so the requests through a node share the whole of its run. The
-    size grows with distinct ids and distinct ends, not with the number or the length of requests.
+    size grows with distinct ids and distinct ends, not with the number or the length of requests; in memory it
+    grows with distinct ends alone.
     """
 
     def __init__(self) -> None:
-        self._root = _Node(b"")
+        self._runs = _Runs()
+        self._root = _Node(0, 0)
 
     def held_ids(self) -> int:
         """Count the ids that the tree holds: each once, however many requests share it."""
         nodes, held = [self._root], 0
         while nodes:
             node = nodes.pop()
-            held += len(node.run) // _ID
+            held += node.size // _ID
             nodes.extend(node.children.values())
         return held
 
@@ -96,8 +123,9 @@ class StoredIds:
             child = node.children.get(data[at : at + _ID])
             if child is None:
                 break
-            whole = data.startswith(child.run, at)
-            at += len(child.run) if whole else _shared_bytes(child.run, data, at)
+            run = self._runs.get(child.begin, child.size)
+            whole = data.startswith(run, at)
+            at += len(run) if whole else _shared_bytes(run, data, at)
             any_visit, any_at = child.latest, at
             if same_salt_goes_on:
                 visit = child.by_salt.get(salt)
@@ -120,13 +148,16 @@ class StoredIds:
             first = data[at : at + _ID]
             child = node.children.get(first)
             if child is None:
-                child = _Node(data[at:])
+                child = _Node(self._runs.put(data[at:]), end - at)
                 node.children[first] = child
-            elif not data.startswith(child.run, at):
-                child = child.split(_shared_bytes(child.run, data, at))
-                node.children[first] = child
+            else:
+                run = self._runs.get(child.begin, child.size)
+                if not data.startswith(run, at):
+                    cut = _shared_bytes(run, data, at)
+                    child = child.split(cut, run[cut : cut + _ID])
+                    node.children[first] = child
             child.mark(salt, visit)
-            at += len(child.run)
+            at += child.size
             node = child
 
 
