@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from tempfile import SpooledTemporaryFile
-from typing import Final, NamedTuple
+from contextlib import suppress
+from tempfile import SpooledTemporaryFile, gettempdir
+from typing import IO, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,13 +47,17 @@ class _Runs:
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - closed when nobody holds this any more
         self._end = 0
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, _close, self._file)
 
     def put(self, data: bytes) -> int:
-        """Keep a run; give where it begins."""
+        """Keep a run; give where it begins. Raises: OSError with the folder that has no room."""
         begin = self._end
-        self._file.seek(begin)
-        self._file.write(data)
+        try:
+            self._file.seek(begin)
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (see TMPDIR)", gettempdir()) from error
         self._end += len(data)
         return begin
 
@@ -60,6 +65,12 @@ class _Runs:
         """So many bytes from a place on."""
         self._file.seek(begin)
         return self._file.read(size)
+
+
+def _close(file: IO[bytes]) -> None:
+    """What could not be written any more is not wanted any more."""
+    with suppress(OSError):
+        file.close()
 
 
 class _Node:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serving.prefix import history as module
 from serving.prefix.history import StoredIds
 
 
@@ -45,3 +49,24 @@ def test_the_tree_holds_one_id_for_each_distinct_prefix(stored: list[list[int]])
         history.add(np.array(ids, dtype=np.int32), None, request)
     prefixes = {tuple(ids[: end + 1]) for ids in stored for end in range(len(ids))}
     assert history.held_ids() == len(prefixes)
+
+
+def test_ids_beyond_the_memory_are_found_in_the_file_and_a_full_disk_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "IN_MEMORY", 64)
+    stored = StoredIds()
+    prompts = [np.arange(10 * n, 10 * n + 100, dtype=np.int32) for n in range(20)]
+    for number, ids in enumerate(prompts):
+        stored.add(ids, None, number)
+    for number, ids in enumerate(prompts):
+        match = stored.best(np.append(ids, -1).astype(np.int32), None).same_salt
+        assert match is not None
+        assert (match.shared, match.request) == (100, number)
+
+    def full(_: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(stored._runs._file, "write", full)
+    with pytest.raises(OSError, match="TMPDIR"):
+        stored.add(np.arange(1000, 1100, dtype=np.int32), None, 20)
