@@ -5,7 +5,8 @@
 kvlint 0.1.1 lives in an environment of its own (`python -m venv VENV && VENV/bin/pip install kvlint==0.1.1`),
 because it brings transformers. Both sides are the commands that a person would type, start-up included, one
 after another, in turns; a ratio is taken inside a round, so that a busy machine slows both. Wall-clock time and
-processor time are shown, for on a busy machine only the second one means much.
+processor time are shown, for on a busy machine only the second one means much. Chat of two lengths is measured: one
+side encodes every prompt whole, so the ratio grows with how much a prompt repeats.
 
 Who is right is asked of vLLM's own `KVCacheManager`, run in process on the same ids: the second table counts, for
 small logs that differ in one respect each, the requests whose cached tokens are another number than the manager's.
@@ -25,7 +26,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from serving.chat import ChatRenderer
 from serving.explain.lint import LintedRequest, Linter, LintOptions, LogReader
@@ -36,6 +37,20 @@ from tests.support.cache_manager import oracle_maker
 BLOCK_SIZE = 16
 CONVERSATIONS, TURNS = 400, 20
 Body = dict[str, Any]
+
+
+class Words(NamedTuple):
+    """Words of a turn, least and most."""
+
+    question: tuple[int, int]
+    reply: tuple[int, int]
+
+
+LENGTHS = {
+    "short turns": Words((10, 40), (30, 80)),
+    # 124 and 264 tokens in the mean; the vLLM paper gives 161 and 338 for ShareGPT.
+    "turns as long as ShareGPT's": Words((20, 220), (80, 450)),
+}
 
 
 def main() -> None:
@@ -56,15 +71,23 @@ def main() -> None:
 
 
 def print_times(model: Path, kvlint: Path, folder: Path, rounds: int) -> None:
-    """Seconds of each side and the ratio, round by round."""
-    log = folder / "chat.jsonl"
-    write(log, plain_chat(CONVERSATIONS, TURNS))
+    """Seconds of each side and the ratio, round by round, for each length of turns."""
+    for name, words_of in LENGTHS.items():
+        log = folder / "chat.jsonl"
+        write(log, plain_chat(CONVERSATIONS, TURNS, words_of))
+        print_rounds(name, log, model, kvlint, rounds)
+
+
+def print_rounds(name: str, log: Path, model: Path, kvlint: Path, rounds: int) -> None:
+    """One log through both commands, in turns."""
     commands = {
         "ctxlab": [sys.executable, "-m", "experiments.cli.main", "lint", str(log), "--model", str(model)],
         "kvlint": [str(kvlint), "lint", str(log), "--model", str(model)],
     }
     size = ["--block-size", str(BLOCK_SIZE)]
-    print(f"{CONVERSATIONS} conversations × {TURNS} turns, {log.stat().st_size / 1e6:.1f} MB, plain chat")
+    print(
+        f"{CONVERSATIONS} conversations × {TURNS} turns, {log.stat().st_size / 1e6:.1f} MB, plain chat, {name}"
+    )
     print(f"{'round':>5} {'ctxlab s':>9} {'cpu s':>7} {'kvlint s':>9} {'cpu s':>7} {'ratio':>6} {'cpu':>6}")
     ratios: list[tuple[float, float]] = []
     for turn in range(rounds):
@@ -77,9 +100,9 @@ def print_times(model: Path, kvlint: Path, folder: Path, rounds: int) -> None:
             f"{their_cpu / our_cpu:>6.1f}",
             flush=True,
         )
-    for name, values in zip(("wall clock", "processor"), zip(*ratios, strict=True), strict=True):
+    for clock, values in zip(("wall clock", "processor"), zip(*ratios, strict=True), strict=True):
         print(
-            f"{name}: {statistics.median(values):.1f} times as fast ({min(values):.1f} to {max(values):.1f})"
+            f"{clock}: {statistics.median(values):.1f} times as fast ({min(values):.1f} to {max(values):.1f})"
         )
 
 
@@ -93,7 +116,9 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
     return time.perf_counter() - began, used.ru_utime + used.ru_stime
 
 
-def plain_chat(conversations: int, turns: int, seed: int = 0) -> list[Body]:
+def plain_chat(
+    conversations: int, turns: int, length: Words = LENGTHS["short turns"], seed: int = 0
+) -> list[Body]:
     """One request a turn; the conversations take turns, as on a server."""
     rng = random.Random(seed)  # noqa: S311 - made-up text, the same every time
     rules = {"role": "system", "content": words(rng, 120)}
@@ -101,9 +126,9 @@ def plain_chat(conversations: int, turns: int, seed: int = 0) -> list[Body]:
     requests = []
     for _ in range(turns):
         for history in histories:
-            history.append({"role": "user", "content": words(rng, rng.randint(10, 40))})
+            history.append({"role": "user", "content": words(rng, rng.randint(*length.question))})
             requests.append({"model": "m", "messages": list(history)})
-            history.append({"role": "assistant", "content": words(rng, rng.randint(30, 80))})
+            history.append({"role": "assistant", "content": words(rng, rng.randint(*length.reply))})
     return requests
 
 

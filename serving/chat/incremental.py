@@ -23,13 +23,16 @@ TEXTS_KEPT: Final = 8
 
 ENDS_KEPT: Final = 2**20
 """Tokens of texts that may go on: the last prompt of some hundred conversations of a few thousand tokens, which a
-server answers in turns. About 15 MB: ids and places as numbers of 4 bytes, and the text."""
+server answers in turns. At most 80 MB."""
 
 PIECE_TOKENS_KEPT: Final = 2**18
 """Tokens of pieces: a few conversations of a hundred thousand tokens, about 4 MB."""
 
 _CUTS_ADDED: Final = 64
 """How many cuts a turn may add before its conversation is no longer looked for by its end."""
+
+_BEFORE_A_CUT: Final = 64
+"""Characters before a cut that tell one conversation from another, mostly; who finds one compares it whole."""
 
 _FEW: Final = 4
 """Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
@@ -76,14 +79,6 @@ class _Text(NamedTuple):
     tokens_before: tuple[int, ...]
 
 
-class _End(NamedTuple):
-    """A text up to its last cut, behind which the next one of the conversation goes on otherwise."""
-
-    tokens: _Packed
-    places: tuple[int, ...]
-    tokens_before: tuple[int, ...]
-
-
 class IncrementalEncoder:
     """Takes from earlier texts what this one begins with, then what stood anywhere in them, piece by piece.
 
@@ -94,31 +89,30 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._ends: Recent[str, _End] = Recent(ENDS_KEPT)
+        self._ends: Recent[tuple[int, str], _Text] = Recent(ENDS_KEPT)
+        """Whole texts by their last cut, behind which the next one of the conversation goes on otherwise."""
         self._pieces: Recent[str, _Packed] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
         if (same := self._texts.get(text)) is not None:
             return same.encoded, Reuse(len(same.encoded.ids), 0)
-        begun, goes_on = self._beginning(text)
-        whole, fresh = self._finished(begun, text)
+        whole, fresh = self._finished(self._beginning(text), text)
         self._texts.put(text, whole)
-        if whole.places and not goes_on:
-            # Conversations that take turns push each other out of the few whole texts. Packing a text is not
-            # free, so one that goes on from a whole text is left to it.
-            end = _up_to(whole, len(whole.places) - 1)
-            self._ends.put(
-                end.text, _End(_packed(end.encoded), end.places, end.tokens_before), len(end.encoded.ids)
-            )
+        if whole.places:
+            self._ends.put(_end(text, whole.places[-1]), whole, len(whole.encoded.ids))
         total = len(whole.encoded.ids)
         reason = None
         if fresh == total:
             reason = WholeReason.NOTHING_KEPT if whole.places else WholeReason.NO_CUT
         return whole.encoded, Reuse(total - fresh, fresh, reason)
 
-    def _beginning(self, text: str) -> tuple[_Text, bool]:
-        """The longest beginning of `text` up to a cut that an earlier text had too, empty if there is none; and
-        whether it is all but the end of a whole text that is kept."""
+    def _beginning(self, text: str) -> _Text:
+        """The longest beginning of `text` up to a cut that an earlier text had too; empty if there is none."""
+        for place in reversed(self._cuts.places(text)[-_CUTS_ADDED:]):
+            known = self._ends.peek(_end(text, place))
+            # A cut in both texts, so what lies before it is encoded alike in both.
+            if known is not None and text.startswith(known.text[:place]):
+                return _up_to(known, len(known.places) - 1)
         best = _Text("", Encoded((), ()), (), ())
         for known in self._texts.values():
             # Whether a place is a cut depends on the characters behind it, so these must be alike as well.
@@ -127,15 +121,8 @@ class IncrementalEncoder:
             if index >= 0 and known.places[index] > len(best.text):
                 best = _up_to(known, index)
                 if index >= len(known.places) - _FEW:
-                    return best, True
-        for place in reversed(self._cuts.places(text)[-_CUTS_ADDED:]):
-            if place <= len(best.text):
-                break
-            # A cut in both texts, so what lies before it is encoded alike in both.
-            if (end := self._ends.peek(text[:place])) is not None:
-                tokens = Encoded(tuple(end.tokens.ids), tuple(end.tokens.starts))
-                return _Text(text[:place], tokens, end.places, end.tokens_before), False
-        return best, False
+                    break
+        return best
 
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:
         """All of `text`, which begins with `begun`, and how many of its tokens had to be encoded."""
@@ -163,6 +150,11 @@ class IncrementalEncoder:
         piece = _packed(encoded)
         self._pieces.put(text, piece, len(piece.ids))
         return piece, True
+
+
+def _end(text: str, place: int) -> tuple[int, str]:
+    """What a text that is cut at `place` is looked for by: the place, and a little of what lies before it."""
+    return place, text[max(0, place - _BEFORE_A_CUT) : place]
 
 
 def _up_to(known: _Text, index: int) -> _Text:
