@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import JsonValue
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 
 from serving.assembler.renderer import AddedToken
 from serving.chat.cuts import cuts_of
@@ -59,6 +59,7 @@ class ChatTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.config = _read_config(folder / "tokenizer_config.json")
+        self._for_ascii = _for_ascii(self._tokenizer)
         decoder = self._tokenizer.get_added_tokens_decoder()
         self._added = frozenset(decoder)
         self.cuts = cuts_of(self._tokenizer)
@@ -70,7 +71,8 @@ class ChatTokenizer:
         Raises: UsageError for an unpaired surrogate, which no tokenizer (and no server) can encode.
         """
         refuse_surrogates(text)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        tokenizer = self._for_ascii if text.isascii() else self._tokenizer
+        encoding = tokenizer.encode(text, add_special_tokens=False)
         return Encoded(tuple(encoding.ids), tuple(start for start, _ in encoding.offsets))
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -129,6 +131,23 @@ def _read_config(path: Path) -> dict[str, JsonValue]:
     if not isinstance(config, dict):
         raise UsageError(f"Expected a JSON object in {path}, got {type(config).__name__}. Pull the model.")
     return config
+
+
+def _for_ascii(tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer that gives equal ids and places for ASCII in less time: without NFC, which leaves ASCII alone.
+
+    About a quarter of the time goes into NFC. The tokenizer itself, where it normalises otherwise or not at all.
+    """
+    added = tokenizer.get_added_tokens_decoder()
+    in_order = [added[index] for index in sorted(added)]
+    if not isinstance(tokenizer.normalizer, normalizers.NFC) or not all(
+        token.content.isascii() for token in in_order if token.normalized
+    ):
+        return tokenizer
+    plain = Tokenizer(tokenizer.model)
+    plain.pre_tokenizer = tokenizer.pre_tokenizer
+    plain.add_tokens(in_order)
+    return plain if plain.get_added_tokens_decoder() == added else tokenizer
 
 
 def _parsed(raw: bytes, path: Path) -> Tokenizer:

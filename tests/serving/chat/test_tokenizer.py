@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
 
 from serving.chat.tokenizer import ChatTokenizer, load_template, refuse_surrogates
 from serving.errors import UsageError
@@ -31,6 +32,28 @@ def test_starts_rise_from_the_first_character_and_a_split_character_repeats_its_
     assert list(encoded.starts) == sorted(encoded.starts)
     assert all(0 <= start < len(text) for start in encoded.starts)
     assert not text or encoded.starts[0] == 0
+
+
+ASCII = st.text(st.characters(max_codepoint=127), max_size=20) | st.sampled_from(["<|im_end|>", "<think>"])
+
+
+@given(text=st.lists(ASCII, max_size=6).map("".join))
+def test_ascii_takes_the_shorter_way_to_the_same_ids_and_places(
+    tokenizer: ChatTokenizer, tiny_folders: dict[str, Path], text: str
+) -> None:
+    plain = Tokenizer.from_file(str(tiny_folders["qwen3"] / "tokenizer.json")).encode(text)
+    starts = tuple(start for start, _ in plain.offsets)
+    assert tokenizer.encode(text) == (tuple(plain.ids), starts)
+
+
+def test_a_token_that_is_ascii_only_when_normalised_is_still_found(
+    tmp_path: Path, tiny_folders: dict[str, Path]
+) -> None:
+    tokenizer = Tokenizer.from_file(str(tiny_folders["qwen3"] / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken("<\N{KELVIN SIGN}>", normalized=True)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert ChatTokenizer(tmp_path).encode("a<K>b").ids == tuple(tokenizer.encode("a<K>b").ids)
+    assert tokenizer.token_to_id("<\N{KELVIN SIGN}>") in tokenizer.encode("a<K>b").ids
 
 
 def test_every_added_token_is_named_by_its_text_with_its_mark(tokenizer: ChatTokenizer) -> None:
