@@ -22,8 +22,11 @@ TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
 
 ENDS_KEPT: Final = 2**20
-"""Tokens of texts that may go on: the last prompt of some hundred conversations of a few thousand tokens, which a
-server answers in turns. At most 80 MB."""
+"""Tokens of conversations that may go on, some hundred of a few thousand tokens, which a server answers in turns: at
+most 80 MB."""
+
+PACKED_KEPT: Final = 2**22
+"""Tokens of conversations that were pushed out of these; packed, so at most 60 MB."""
 
 PIECE_TOKENS_KEPT: Final = 2**18
 """Tokens of pieces: a few conversations of a hundred thousand tokens, about 4 MB."""
@@ -37,6 +40,9 @@ _BEFORE_A_CUT: Final = 64
 _FEW: Final = 4
 """Cuts at the end of a text that are not alike when a conversation goes on from it: then no other text that is
 kept can have much more, and none is looked at."""
+
+_End: TypeAlias = tuple[int, str]
+"""The place of a text's last cut, and a little of what lies before it."""
 
 Encoder: TypeAlias = Callable[[str], tuple[Encoded, Reuse]]
 """The same ids and places as `ChatTokenizer.encode`, and how much of them was there already."""
@@ -79,6 +85,19 @@ class _Text(NamedTuple):
     tokens_before: tuple[int, ...]
 
 
+class _PackedText(NamedTuple):
+    """A `_Text` in a tenth of the memory."""
+
+    text: str
+    tokens: _Packed
+    places: array[int]
+    tokens_before: array[int]
+
+    def unpacked(self) -> _Text:
+        encoded = Encoded(tuple(self.tokens.ids), tuple(self.tokens.starts))
+        return _Text(self.text, encoded, tuple(self.places), tuple(self.tokens_before))
+
+
 class IncrementalEncoder:
     """Takes from earlier texts what this one begins with, then what stood anywhere in them, piece by piece.
 
@@ -89,8 +108,9 @@ class IncrementalEncoder:
         self._tokenizer = tokenizer
         self._cuts = cuts
         self._texts: Recent[str, _Text] = Recent(TEXTS_KEPT)
-        self._ends: Recent[tuple[int, str], _Text] = Recent(ENDS_KEPT)
+        self._ends: Recent[_End, _Text] = Recent(ENDS_KEPT, self._pack)
         """Whole texts by their last cut, behind which the next one of the conversation goes on otherwise."""
+        self._packed: Recent[_End, _PackedText] = Recent(PACKED_KEPT)
         self._pieces: Recent[str, _Packed] = Recent(PIECE_TOKENS_KEPT)
 
     def __call__(self, text: str) -> tuple[Encoded, Reuse]:
@@ -109,7 +129,7 @@ class IncrementalEncoder:
     def _beginning(self, text: str) -> _Text:
         """The longest beginning of `text` up to a cut that an earlier text had too; empty if there is none."""
         for place in reversed(self._cuts.places(text)[-_CUTS_ADDED:]):
-            known = self._ends.peek(_end(text, place))
+            known = self._conversation(_end(text, place))
             # A cut in both texts, so what lies before it is encoded alike in both.
             if known is not None and text.startswith(known.text[:place]):
                 return _up_to(known, len(known.places) - 1)
@@ -123,6 +143,17 @@ class IncrementalEncoder:
                 if index >= len(known.places) - _FEW:
                     break
         return best
+
+    def _conversation(self, end: _End) -> _Text | None:
+        """What ended there, which is not kept any more: what goes on from it will be."""
+        if (known := self._ends.pop(end)) is None and (packed := self._packed.pop(end)) is not None:
+            return packed.unpacked()
+        return known
+
+    def _pack(self, end: _End, known: _Text) -> None:
+        places, tokens_before = array("I", known.places), array("I", known.tokens_before)
+        packed = _PackedText(known.text, _packed(known.encoded), places, tokens_before)
+        self._packed.put(end, packed, len(packed.tokens.ids))
 
     def _finished(self, begun: _Text, text: str) -> tuple[_Text, int]:
         """All of `text`, which begins with `begun`, and how many of its tokens had to be encoded."""
@@ -152,8 +183,8 @@ class IncrementalEncoder:
         return piece, True
 
 
-def _end(text: str, place: int) -> tuple[int, str]:
-    """What a text that is cut at `place` is looked for by: the place, and a little of what lies before it."""
+def _end(text: str, place: int) -> _End:
+    """What a text that is cut at `place` is looked for by."""
     return place, text[max(0, place - _BEFORE_A_CUT) : place]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -17,8 +17,10 @@ class Recent(Generic[Key, Value]):
     Threads may share it: values are handed out as they were put in, so they must be immutable.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, forgotten: Callable[[Key, Value], object] | None = None) -> None:
+        """Args: `forgotten` is told of each value that has to go."""
         self._capacity = capacity
+        self._forgotten = forgotten
         self._used = 0
         self._entries: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -31,11 +33,13 @@ class Recent(Generic[Key, Value]):
             self._entries.move_to_end(key)
             return entry[0]
 
-    def peek(self, key: Key) -> Value | None:
-        """The same, but it does not count as asked for: what replaces it will be put in."""
+    def pop(self, key: Key) -> Value | None:
+        """The value, which is not kept any more."""
         with self._lock:
-            entry = self._entries.get(key)
-            return None if entry is None else entry[0]
+            if (entry := self._entries.pop(key, None)) is None:
+                return None
+            self._used -= entry[1]
+            return entry[0]
 
     def put(self, key: Key, value: Value, size: int = 1) -> None:
         """Keep `value`, and forget others until all fit; one larger than the capacity is not kept."""
@@ -46,9 +50,14 @@ class Recent(Generic[Key, Value]):
                 return
             self._entries[key] = (value, size)
             self._used += size
+            gone = []
             while self._used > self._capacity:
-                _, (_, freed) = self._entries.popitem(last=False)
+                oldest, (old_value, freed) = self._entries.popitem(last=False)
                 self._used -= freed
+                gone.append((oldest, old_value))
+        if self._forgotten is not None:
+            for old_key, old_value in gone:
+                self._forgotten(old_key, old_value)
 
     def values(self) -> list[Value]:
         """All that is kept, most recent first."""
