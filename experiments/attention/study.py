@@ -151,7 +151,7 @@ class AttentionStudy(Study[LocalModel]):
         exchange = recorded(packet, begun, lambda: read.answer(_most(context)), model.text)
         right = said.strip() == scenario.expected if said else _holds(exchange.text, scenario.expected)
         segments = with_output(prompt.segments, begun[len(prompt.token_ids) :], model.renderer)
-        capture = model.capture(begun, segments, chosen_rows([len(begun) - 1], Statistic.ENTROPY))
+        capture = model.capture(begun, segments, chosen_rows([len(begun) - 1], Statistic.ENTROPY), read)
         mass = on(capture, wanted)
         beside_sink = float(mass.mean()) / (1 - float(capture.sink.mean()))
         even = tokens_of(segments, wanted) / (len(begun) - 1)

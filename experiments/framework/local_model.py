@@ -66,16 +66,29 @@ class LocalModel:
         from transformers import DynamicCache
 
         cache = DynamicCache(config=self.loaded.model.config)
-        return ReadPrompt(self, len(prompt), cache, self._next(prompt, cache))
+        return ReadPrompt(self, tuple(prompt), cache, self._next(prompt, cache))
 
-    def capture(self, token_ids: Sequence[int], segments: Segments, options: CaptureOptions) -> Capture:
-        """The attention over prompt and answer; same errors as `serving.attention.capture`."""
+    def capture(
+        self,
+        token_ids: Sequence[int],
+        segments: Segments,
+        options: CaptureOptions,
+        read: ReadPrompt | None = None,
+    ) -> Capture:
+        """The attention over prompt and answer; same errors as `serving.attention.capture`.
+
+        What `read` holds of the prompt before the first chosen row is not read again.
+        """
         from serving.attention.finish import to_capture
         from serving.attention.model import head_shape
         from serving.attention.plan import make_plan
 
         plan = make_plan(head_shape(self.loaded.model), segments, options)
-        arrays = self.loaded.run(plan, token_ids, None)
+        if read is None:
+            arrays = self.loaded.run(plan, token_ids, None)
+        else:
+            with read.only(min(options.chosen, default=0)) as cache:
+                arrays = self.loaded.run(plan, token_ids, None, cache)
         pieces = [token.piece for token in self.renderer.tokenizer.show(token_ids)]
         return to_capture(plan, arrays, self.loaded.identity, token_ids, pieces)
 
@@ -95,7 +108,7 @@ class ReadPrompt:
     """A prompt in the cache, and the scores of what comes after it."""
 
     model: LocalModel
-    tokens: int
+    prompt: tuple[int, ...]
     cache: DynamicCache
     scores: torch.Tensor
     """[vocabulary]."""
@@ -128,9 +141,20 @@ class ReadPrompt:
             totals[text] = total
         return Choice(max(totals, key=lambda text: totals[text]), totals)
 
+    @contextmanager
+    def only(self, tokens: int) -> Iterator[DynamicCache]:
+        """The cache with at most the first `tokens` of the prompt; afterwards with all of it again.
+
+        Whoever takes it reads on with the prompt's own tokens, and at least to its end.
+        """
+        if (beyond := len(self.prompt) - tokens) > 0:
+            self.cache.crop(-beyond)
+        yield self.cache
+        self._forget()
+
     def _forget(self) -> None:
         """Take what came after the prompt out of the cache."""
-        if beyond := self.cache.get_seq_length() - self.tokens:
+        if beyond := self.cache.get_seq_length() - len(self.prompt):
             self.cache.crop(-beyond)
 
 

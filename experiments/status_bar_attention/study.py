@@ -136,7 +136,7 @@ class StatusBarAttentionStudy(Study[LocalModel]):
         whole = read_packet(packet, model.renderer, exchange.output_token_ids or ())
         decides = prompt.segments.tokens - 1
         capture = model.capture(
-            whole.token_ids, whole.segments, chosen_rows(range(decides, whole.segments.tokens - 1))
+            whole.token_ids, whole.segments, chosen_rows(range(decides, whole.segments.tokens - 1)), read
         )
         return TrialOutcome(
             exchanges=(exchange,),

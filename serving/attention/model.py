@@ -28,20 +28,30 @@ class LoadedModel:
     model: PreTrainedModel
     identity: ModelIdentity
 
-    def run(self, plan: Plan, token_ids: Sequence[int], observed: Callable[[int], None] | None) -> Arrays:
+    def run(
+        self,
+        plan: Plan,
+        token_ids: Sequence[int],
+        observed: Callable[[int], None] | None,
+        cache: DynamicCache | None = None,
+    ) -> Arrays:
         """Read all tokens once (in chunks where the plan says so) and return the recorder's sums.
 
-        Raises: UnsupportedAttentionError; LabError when the recorder finds a position missing.
+        A `cache` that holds the first of the tokens spares reading these again; it holds all of them afterwards.
+        Raises: UnsupportedAttentionError; LabError when the recorder finds a position missing, or a row is
+        wanted that the cache holds already.
         """
-        recorder = Recorder(plan, observed)
+        held = 0 if cache is None else cache.get_seq_length()
+        recorder = Recorder(plan, observed, cached=held)
         ids = torch.tensor([list(token_ids)], device=self.model.device)
         chunk = plan.options.chunk
         with torch.inference_mode(), recording(self.model, recorder):
-            if chunk is None:
+            if chunk is None and cache is None:
                 self.model(ids, use_cache=False, logits_to_keep=1)
             else:
-                cache = DynamicCache(config=self.model.config)
-                for start in range(0, ids.shape[1], chunk):
+                cache = DynamicCache(config=self.model.config) if cache is None else cache
+                chunk = chunk or plan.tokens
+                for start in range(held, ids.shape[1], chunk):
                     piece = ids[:, start : start + chunk]
                     self.model(piece, past_key_values=cache, use_cache=True, logits_to_keep=1)
         return recorder.finish()

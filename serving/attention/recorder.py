@@ -27,13 +27,24 @@ class Recorder:
     Rows may come in one prefill, in chunks, or one by one from cached decoding: the sums are the same.
     """
 
-    def __init__(self, plan: Plan, observed: Callable[[int], None] | None = None) -> None:
-        """Args: `observed` is told of every layer's piece: how many positions it had."""
+    def __init__(self, plan: Plan, observed: Callable[[int], None] | None = None, *, cached: int = 0) -> None:
+        """Args: `observed` is told of every layer's piece: how many positions it had; `cached` leading positions
+        are in the model's cache already and will not come, so none of their rows (or keys) may be wanted.
+
+        Raises: LabError when one of them is.
+        """
+        first = int(plan.captured.min(initial=plan.tokens))
+        if first < cached or (cached and plan.options.keep_rows):
+            raise LabError(
+                f"Position {first} is to be captured, but the model holds {cached} positions in its cache and "
+                "will not read them again; read the whole sequence."
+            )
         self.plan = plan
         self._observed = observed
         self._lanes: Lanes[Heads, Buffers] = Lanes(Buffers)
         self._sums: dict[str, torch.Tensor] = {}
         self._seen = np.zeros((len(plan.layers), plan.tokens), dtype=bool)
+        self._seen[:, :cached] = True
         self._fixed: _Fixed | None = None
 
     def observe(self, layer: int, query: torch.Tensor, key: torch.Tensor, scale: float) -> None:

@@ -160,3 +160,19 @@ def test_layers_that_were_not_asked_for_cost_nothing_and_may_come_twice() -> Non
     for layer in (0, 1, 0):
         recorder.observe(layer, query, key, 1.0)
     assert recorder.finish()["mass"].shape[0] == 1
+
+
+def test_rows_that_the_cache_holds_need_not_come_and_cannot_be_wanted() -> None:
+    plan = small_plan(rows=RowMode.CHOSEN, chosen=(9, 11))
+    query, key = pieces(12)
+    whole, rest = Recorder(plan), Recorder(plan, cached=9)
+    for layer in (0, 1):
+        whole.observe(layer, query, key, 1.0)
+        rest.observe(layer, query[:, 9:], key, 1.0)
+    expected = whole.finish()
+    for name, values in rest.finish().items():
+        np.testing.assert_array_equal(values, expected[name])
+    with pytest.raises(LabError, match="Position 9 is to be captured, but the model holds 10"):
+        Recorder(plan, cached=10)
+    with pytest.raises(LabError, match="in its cache"):
+        Recorder(small_plan(rows=RowMode.CHOSEN, chosen=(9,), keep_rows=(9,)), cached=3)
