@@ -42,7 +42,11 @@ class Scale(NamedTuple):
     calls: int
 
 
-SCALES: Final = {"short": Scale(220, 16, 2, 2), "long": Scale(1500, 100, 8, 4)}
+SCALES: Final = {
+    "short": Scale(220, 16, 2, 2),
+    "middle": Scale(700, 48, 4, 3),
+    "long": Scale(1500, 100, 8, 4),
+}
 """By the task's name: a run of one size never mixes them."""
 
 ASKED: Final = "asked"
@@ -67,7 +71,11 @@ class AttentionStudy(Study[LocalModel]):
     declared = frozenset({"harness.question", "harness.depth", "harness.rebuild"})
     arms = ARMS
     null_arm = NULL_REBUILD
-    sizes = (Size(name="quick", tasks=1, seeds=1), Size(name="full", tasks=1, seeds=20))
+    sizes = (
+        Size(name="quick", tasks=1, seeds=1),
+        Size(name="medium", tasks=1, seeds=20),
+        Size(name="full", tasks=1, seeds=20),
+    )
 
     def __init__(self, model: str) -> None:
         """Args: `model` a catalogue name, hub id or folder; its weights should be real."""
@@ -83,7 +91,7 @@ class AttentionStudy(Study[LocalModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """One task, named after the length of its contexts; a seed is another story."""
-        task = "short" if size.name == "quick" else "long"
+        task = {"quick": "short", "medium": "middle", "full": "long"}[size.name]
         return tuple(
             TrialSpec(task=task, seed=seed, repeat=repeat)
             for repeat in range(size.repeats)

@@ -29,10 +29,10 @@ from serving.errors import InequalityError, LabError
 
 NULL_REBUILD: Final = "null-rebuild"
 
-CALLS: Final = {"quick": (2,), "full": (1, 2, 3, 5, 10)}
+CALLS: Final = {"quick": (2,), "medium": (3,), "full": (1, 2, 3, 5, 10)}
 """Calls made before the question, by size; each is a task, and even seeds have no call left."""
 
-OTHER_STEPS: Final = {"quick": 2, "full": 6}
+OTHER_STEPS: Final = {"quick": 2, "medium": 2, "full": 6}
 
 BAR: Final = "bar"
 RECORDS: Final = "records"
@@ -89,7 +89,11 @@ class StatusBarAttentionStudy(Study[LocalModel]):
     declared = frozenset({"harness.bar", "harness.rebuild"})
     arms = ARMS
     null_arm = NULL_REBUILD
-    sizes = (Size(name="quick", tasks=1, seeds=2), Size(name="full", tasks=5, seeds=12))
+    sizes = (
+        Size(name="quick", tasks=1, seeds=2),
+        Size(name="medium", tasks=1, seeds=24),
+        Size(name="full", tasks=5, seeds=24),
+    )
 
     def __init__(self, model: str) -> None:
         """Args: `model` a catalogue name, hub id or folder; its weights should be real."""
