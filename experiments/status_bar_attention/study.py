@@ -91,7 +91,7 @@ class StatusBarAttentionStudy(Study[LocalModel]):
     null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=1, seeds=2),
-        Size(name="medium", tasks=1, seeds=24),
+        Size(name="medium", tasks=1, seeds=20),
         Size(name="full", tasks=5, seeds=24),
     )
 
