@@ -9,10 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from serving.attention.model import LoadedModel
 
 
+PIECE: Final = 128
+"""Tokens that are read at once. Pieces begin at multiples of it, so a prompt gives the same bits whether its first
+pieces were read for it or are left from the prompt before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What a constrained answer comes to: the likeliest of the texts that were allowed."""
@@ -52,6 +57,8 @@ class LocalModel:
     renderer: ChatRenderer
     ends: frozenset[int]
     """Tokens that end a turn."""
+    _last: list[ReadPrompt] = field(default_factory=list)
+    """The prompt whose cache is held, if any."""
 
     def count(self, text: str) -> int:
         """Tokens of a text on its own."""
@@ -62,11 +69,27 @@ class LocalModel:
         return self.renderer.tokenizer.text([one for one in token_ids if one not in self.ends])
 
     def read(self, prompt: Sequence[int]) -> ReadPrompt:
-        """Read a prompt once; ask it for as many answers and choices as you like."""
+        """Read a prompt once; ask it for as many answers and choices as you like, until the next one is read.
+
+        Whole pieces that the prompt before began with as well are not read again. Raises: LabError for no token.
+        """
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=self.loaded.model.config)
-        return ReadPrompt(self, tuple(prompt), cache, self._next(prompt, cache))
+        ids = tuple(prompt)
+        if not ids:
+            raise LabError("A prompt has at least one token, got none.")
+        last = self._last.pop() if self._last else None
+        held = 0 if last is None else last.beginning_of(ids)
+        if last is not None and held:
+            cache = last.cache
+            _shorten(cache, held)
+        else:
+            cache = DynamicCache(config=self.loaded.model.config)
+        for start in range(held, len(ids), PIECE):
+            scores = self._next(ids[start : start + PIECE], cache)
+        read = ReadPrompt(self, ids, cache, scores)
+        self._last.append(read)
+        return read
 
     def capture(
         self,
@@ -113,8 +136,15 @@ class ReadPrompt:
     scores: torch.Tensor
     """[vocabulary]."""
 
+    def beginning_of(self, other: Sequence[int]) -> int:
+        """How many tokens another prompt, which has at least one more, begins with: whole pieces."""
+        most = min(len(self.prompt), len(other) - 1)
+        alike = next((at for at in range(most) if self.prompt[at] != other[at]), most)
+        return alike // PIECE * PIECE
+
     def answer(self, max_tokens: int) -> tuple[int, ...]:
         """The likeliest next token, again and again, up to and with the token that ends a turn."""
+        self._check()
         found: list[int] = []
         scores = self.scores
         while len(found) < max_tokens:
@@ -127,6 +157,7 @@ class ReadPrompt:
 
     def choose(self, texts: Sequence[str]) -> Choice:
         """Which of `texts` the model is likeliest to write next; equal likelihoods go to the first."""
+        self._check()
         totals = {}
         for text in texts:
             ids = self.model.renderer.tokenizer.encode(text).ids
@@ -147,15 +178,26 @@ class ReadPrompt:
 
         Whoever takes it reads on with the prompt's own tokens, and at least to its end.
         """
-        if (beyond := len(self.prompt) - tokens) > 0:
-            self.cache.crop(-beyond)
+        self._check()
+        _shorten(self.cache, tokens)
         yield self.cache
         self._forget()
 
+    def _check(self) -> None:
+        if self.model._last != [self]:
+            raise LabError(
+                "Another prompt was read since, and has taken over the cache; read this one again."
+            )
+
     def _forget(self) -> None:
         """Take what came after the prompt out of the cache."""
-        if beyond := self.cache.get_seq_length() - len(self.prompt):
-            self.cache.crop(-beyond)
+        _shorten(self.cache, len(self.prompt))
+
+
+def _shorten(cache: DynamicCache, tokens: int) -> None:
+    """Take all but the first `tokens` out of a cache; one that holds no more stays as it is."""
+    if (beyond := cache.get_seq_length() - tokens) > 0:
+        cache.crop(-beyond)
 
 
 def load_model(progress: Progress | None = None) -> Serve[LocalModel]:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from experiments.framework.local_model import LocalModel, load_model
 from serving.attention import CaptureOptions, RowMode, Segment, SegmentKind, build_segments
+from serving.errors import LabError
 from tests.support.tiny_weights import write_tiny_weights
 
 
@@ -36,3 +38,24 @@ def test_a_capture_that_goes_on_from_a_read_prompt_is_that_of_the_whole(
     # What was read is as it was: the next answer is the same.
     assert read.answer(4) == answer
     assert read.cache.get_seq_length() == 200
+
+
+@pytest.mark.parametrize("shared", [0, 1, 127, 128, 200, 256, 300])
+def test_a_prompt_gives_the_same_bits_whatever_was_read_before(model: LocalModel, shared: int) -> None:
+    ids = [3 + i % 500 for i in range(300)]
+    model._last.clear()
+    fresh = model.read(ids)
+    expected, said = fresh.scores.clone(), fresh.answer(5)
+    model.read([*ids[:shared], *(7 for _ in range(40))])
+    again = model.read(ids)
+    assert torch.equal(again.scores, expected)
+    assert again.answer(5) == said
+
+
+def test_a_prompt_whose_cache_was_taken_over_is_refused(model: LocalModel) -> None:
+    first = model.read([3, 4, 5])
+    model.read([3, 4, 6])
+    with pytest.raises(LabError, match="read this one again"):
+        first.answer(1)
+    with pytest.raises(LabError, match="at least one token"):
+        model.read([])
