@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from experiments.attention.figures import capture_figures
-from experiments.attention.sources import Source
+from experiments.attention.sources import RecordedCall, Source
 from experiments.attention.tables import capture_tables, compare_table
 from experiments.framework import Table
 from experiments.framework.figures import draw
@@ -83,6 +83,10 @@ def read_all(
     sources: Sequence[Source], folder: ModelFolder, look: Look, progress: Progress
 ) -> list[tuple[Reading, str | None]]:
     """Every source as this model reads it, and why it is divided coarsely; generated answers included."""
+    if look.generate and any(isinstance(source, RecordedCall) for source in sources):
+        raise UsageError(
+            "Expected a recorded call with its own answer, or an answer to be written; leave out --generate."
+        )
     renderer = ChatRenderer(folder.path)
     read = [source.read(renderer) for source in sources]
     if look.generate:

@@ -67,6 +67,12 @@ def test_a_wrong_question_is_refused_in_one_sentence(arguments: tuple[str, ...],
     assert problem in one_error(ctxlab("attend", *arguments))
 
 
+def test_a_recorded_call_has_its_answer_already(tiny: str) -> None:
+    run = Path(__file__).parents[3] / "results" / "prefix-cache" / "qwen2.5-coder-0.5b-timing"
+    done = ctxlab("attend", "-m", tiny, "--exchange", f"{run}:0.5", "--generate", "4", **ONE_THREAD)
+    assert "leave out --generate" in one_error(done)
+
+
 @pytest.mark.parametrize(("option", "value"), [("--layers", "7"), ("--heads", "0,4"), ("--rows", "900")])
 def test_a_layer_head_or_row_that_is_not_there_is_refused(
     tiny: str, tmp_path: Path, option: str, value: str
