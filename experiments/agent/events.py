@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.agent.callform import CallForm, Said
+from experiments.agent.refusals import RefusalReason
 from experiments.agent.tools import ToolOutcome
-from serving.assembler import HandOff, Packet, Rendered, ToolCall, Trajectory
+from serving.assembler import AssemblyRequest, HandOff, Packet, Rendered, ToolCall, Trajectory
 from serving.call import MeasuredCall
 from serving.client import Exchange, StreamEvent
 from serving.prefix import Prediction
@@ -33,6 +34,10 @@ class CallStarted:
     packet: Packet
     rendered: Rendered | None
     prediction: Prediction | None
+    request: AssemblyRequest | None = None
+    """What the packet was assembled from, for a replay."""
+    faults: tuple[str, ...] = ()
+    """Names of those that were applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +54,34 @@ class CallFinished:
     iteration: int
     call: FinishedCall
     said: Said
+    cut: tuple[str, ...] = ()
+    """Kinds of secrets that the model wrote: cut from `said`, so the raw exchange must not be kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A tool is about to run."""
+    """A tool runs now; others may run beside it."""
 
     call: ToolCall
     form: CallForm
     received_id: str | None
     """As the server gave it; the history uses another (`call.id`) where it is missing or taken, which the
     fenced form always is."""
+    early: bool = False
+    """Whether the model was still writing its message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A tool has run; a failure is an outcome too."""
+    """A call has its result, which come in call order; a failure and a refusal are outcomes too."""
 
     call: ToolCall
     outcome: ToolOutcome
+    """In the words that the model reads."""
+    refusal: RefusalReason | None = None
+    """Why the call was not run; None: it was."""
+    attempts: int = 1
+    """How often it was run; a refused call counts one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,10 @@ class GaveUpReason(StrEnum):
 
     MAX_ITERATIONS = "max_iterations"
     """The model went on calling tools."""
+    DEADLINE = "deadline"
+    """The time of the turn was over."""
+    REPEATED_CALL = "repeated_call"
+    """The model made the same call more often than allowed."""
     HAND_OFF = "hand_off"
     """The next packet does not fit (see `HandOff`)."""
 

@@ -1,110 +1,36 @@
-"""A minimal ReAct loop: call the model, run the tools it asks for, append, until it answers (Yao et al. 2022).
+"""The agent loop: assemble, call, validate, execute, record, until the model answers (Yao et al. 2022).
 
 The history only grows: what the model said goes back as it came, so each request extends the one before.
+`ctxlab chat` and `ctxlab agent` run this one loop; they differ in their settings alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Generator
 
-from experiments.agent.callform import Said, read_answer
+from experiments.agent.callform import CallForm, Said
 from experiments.agent.events import (
     AgentEvent,
     Answer,
     CallFinished,
-    CallStarted,
     FinishedCall,
     GaveUp,
     GaveUpReason,
-    ModelEvent,
-    ToolFinished,
-    ToolStarted,
 )
-from experiments.agent.tools import ToolOutcome
-from serving.assembler import (
-    AssemblyRequest,
-    AssistantTurn,
-    ContextPolicy,
-    Fault,
-    HandOff,
-    Packet,
-    Rendered,
-    RequestContext,
-    ToolResult,
-    ToolSpec,
-    ToolStep,
-    Trajectory,
-    Turn,
-    UserTurn,
-)
-from serving.call import DecodeOptions
-from serving.client import Exchange, StreamEvent
+from experiments.agent.progress import Progress
+from experiments.agent.protocols import ModelCaller, Tools
+from experiments.agent.settings import TurnSettings
+from experiments.agent.step import StepOutcome
+from experiments.agent.turnwork import TurnWork, last_id
+from serving.assembler import AssistantTurn, HandOff, ToolStep, Trajectory, Turn, UserTurn
 from serving.errors import LabError
-from serving.prefix import Prediction
 from serving.text import require_unicode_text
 
-
-class Started(Protocol):
-    """A call on its way: `serving.call.StartedCall`, or the same without a template."""
-
-    @property
-    def packet(self) -> Packet: ...
-
-    @property
-    def rendered(self) -> Rendered | None: ...
-
-    @property
-    def prediction(self) -> Prediction | None: ...
-
-    def __iter__(self) -> Iterator[StreamEvent]: ...
-
-    def finish(self) -> FinishedCall: ...
-
-    def cancel(self) -> Exchange: ...
-
-
-class ModelCaller(Protocol):
-    """What makes the calls: `serving.call.Caller`, or the same without a template."""
-
-    def start(
-        self,
-        request: AssemblyRequest,
-        policy: ContextPolicy,
-        decode: DecodeOptions,
-        *,
-        salt: str,
-        faults: Sequence[Fault] = (),
-    ) -> Started | HandOff: ...
-
-
-class Tools(Protocol):
-    """What runs the calls; nothing that a model passes to `run` may raise."""
-
-    @property
-    def specs(self) -> tuple[ToolSpec, ...]: ...
-
-    def run(self, name: str, arguments: str) -> ToolOutcome: ...
-
-
-@dataclass(frozen=True)
-class TurnSettings:
-    """What stays the same over the calls of a turn."""
-
-    context: RequestContext
-    window: int
-    """Tokens that the server really serves."""
-    decode: DecodeOptions
-    salt: str
-    policy: ContextPolicy = field(default_factory=ContextPolicy)
-    faults: tuple[Fault, ...] = ()
-    max_iterations: int = 8
-    """Model calls of one turn."""
-    accept_fenced: bool = True
-    """Whether JSON between code fences counts as a tool call (`CallForm.FENCED`)."""
-    run_id: str = ""
-    surface: str = ""
+UNREADABLE_CALL = (
+    "Your last message holds a tool call that cannot be read. Write it again, in the form that your "
+    "instructions give, or answer in words."
+)
+"""Said to the model, as a user turn, after a malformed message without a single call to answer."""
 
 
 class CallFailedError(LabError):
@@ -123,38 +49,63 @@ def run_turn(
 ) -> Generator[AgentEvent, None, None]:
     """Answer one user message; the last event is `Answer` or `GaveUp` and carries the new trajectory.
 
-    The tools offered are those of `trajectory`; those called run one after another, in the order of the
-    calls. `trajectory` is not changed, so a turn that is closed, interrupted or failed has not happened.
-    Closing the generator cancels the running call; then its salt is not to be used again. Raises
-    `CallFailedError`, and what the caller raises (`InequalityError`).
+    The tools offered are those of `trajectory`; of the calls of one message, those that only read run side by
+    side, and may start while the model still writes (`StepTools.offer`). `trajectory` is not changed, so a
+    turn that is closed, interrupted or failed has not happened; tools that ran then are cancelled. Closing the
+    generator cancels the running call; then its salt is not to be used again. Raises `CallFailedError`, and
+    what the caller raises (`InequalityError`).
     """
     require_unicode_text(question, "the question")
-    trajectory = _extended(trajectory, UserTurn(text=question))
+    work = TurnWork(tools, settings)
+    now = settings.now()
+    trajectory = _extended(trajectory, UserTurn(text=settings.redactor.redact(question).text))
+    progress = Progress(started_at=now).at(last_id(trajectory), now)
     for iteration in range(settings.max_iterations):
-        request = _request(trajectory, settings)
-        started = caller.start(
-            request, settings.policy, settings.decode, salt=settings.salt, faults=settings.faults
-        )
+        if work.expired(progress):
+            yield _out_of_time(settings, trajectory)
+            return
+        progress = work.with_events(progress, trajectory)
+        request = work.request(progress, trajectory)
+        faults = work.faults(request)
+        started = caller.start(request, settings.policy, settings.decode, salt=settings.salt, faults=faults)
         if isinstance(started, HandOff):
             yield GaveUp(GaveUpReason.HAND_OFF, hand_off_sentence(started), trajectory, started)
             return
-        call = yield from _one_call(started, iteration)
-        if call.exchange.error is not None:
-            raise CallFailedError(call, trajectory)
-        trajectory = trajectory.model_copy(update={"carry": started.packet.carry})
-        said = read_answer(
-            call.exchange,
-            tool_names=[tool.name for tool in trajectory.tools],
-            used_ids=_call_ids(trajectory),
-            accept_fenced=settings.accept_fenced,
-        )
-        yield CallFinished(iteration, call, said)
-        if not said.calls:
-            answered = _extended(trajectory, AssistantTurn(text=said.text, reasoning=said.reasoning))
-            yield Answer(said.text, answered)
+        step = work.step(progress, trajectory)
+        try:
+            names = tuple(fault.name for fault in faults)
+            in_time = yield from work.stream(
+                iteration, started, step, progress, request=request, fault_names=names
+            )
+            if not in_time:
+                yield _out_of_time(settings, trajectory)
+                return
+            call = started.finish()
+            if call.exchange.error is not None:
+                raise CallFailedError(call, trajectory)
+            trajectory = trajectory.model_copy(update={"carry": started.packet.carry})
+            said, cut = work.said(call, progress, trajectory)
+            yield CallFinished(iteration, call, said, cut)
+            if said.form is CallForm.NONE:
+                answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
+                yield Answer(said.text, _extended(trajectory, answer))
+                return
+            if not said.calls:
+                trajectory = _asked_again(trajectory, said)
+                continue
+            outcome = yield from step.run(said)
+        finally:
+            step.cancel()  # what still runs, runs for nobody: its message failed, or it began another call
+        trajectory = _extended(trajectory, _tool_step(said, outcome))
+        progress = work.after(progress, trajectory, outcome)
+        if outcome.repeated:
+            yield GaveUp(
+                GaveUpReason.REPEATED_CALL,
+                f"Expected new calls, and the model made the same one more than {settings.max_same_calls} "
+                "times: ask again in another way.",
+                trajectory,
+            )
             return
-        results = yield from _run_tools(tools, said)
-        trajectory = _extended(trajectory, _step(said, results))
     yield GaveUp(
         GaveUpReason.MAX_ITERATIONS,
         f"Expected an answer within {settings.max_iterations} model calls, and the model still calls tools: "
@@ -172,52 +123,27 @@ def hand_off_sentence(hand_off: HandOff) -> str:
     )
 
 
-def _one_call(started: Started, iteration: int) -> Generator[AgentEvent, None, FinishedCall]:
-    try:
-        yield CallStarted(iteration, started.packet, started.rendered, started.prediction)
-        for event in started:
-            yield ModelEvent(event)
-    except BaseException:
-        # Closed by whoever listens, or interrupted while waiting: nobody will read the rest.
-        started.cancel()
-        raise
-    return started.finish()
-
-
-def _run_tools(tools: Tools, said: Said) -> Generator[AgentEvent, None, tuple[ToolResult, ...]]:
-    results: list[ToolResult] = []
-    for received in said.calls:
-        call = received.call
-        yield ToolStarted(call, said.form, received.received_id)
-        outcome = tools.run(call.name, call.arguments)
-        yield ToolFinished(call, outcome)
-        results.append(ToolResult(call_id=call.id, content=outcome.text, failed=not outcome.ok))
-    return tuple(results)
-
-
-def _step(said: Said, results: tuple[ToolResult, ...]) -> ToolStep:
+def _tool_step(said: Said, outcome: StepOutcome) -> ToolStep:
     return ToolStep(
         calls=tuple(received.call for received in said.calls),
-        results=results,
+        results=outcome.results,
         text=said.text,
         reasoning=said.reasoning,
     )
 
 
-def _request(trajectory: Trajectory, settings: TurnSettings) -> AssemblyRequest:
-    return trajectory.request(
-        trajectory.calls - 1,
-        context=settings.context,
-        window=settings.window,
-        max_output=settings.decode.max_tokens,
-        run_id=settings.run_id,
-        surface=settings.surface,
+def _asked_again(trajectory: Trajectory, said: Said) -> Trajectory:
+    answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
+    return _extended(_extended(trajectory, answer), UserTurn(text=UNREADABLE_CALL))
+
+
+def _out_of_time(settings: TurnSettings, trajectory: Trajectory) -> GaveUp:
+    return GaveUp(
+        GaveUpReason.DEADLINE,
+        f"Expected an answer within {settings.deadline_s:g} s, and the time is over: allow more, or ask for less.",
+        trajectory,
     )
 
 
 def _extended(trajectory: Trajectory, turn: Turn) -> Trajectory:
     return trajectory.model_copy(update={"turns": (*trajectory.turns, turn)})
-
-
-def _call_ids(trajectory: Trajectory) -> list[str]:
-    return [call.id for turn in trajectory.turns if isinstance(turn, ToolStep) for call in turn.calls]

@@ -16,8 +16,8 @@ from experiments.cli.console import OUT, ConsoleProgress
 from experiments.cli.serve import BlockSizeOption, ModelOption
 
 if TYPE_CHECKING:
-    from experiments.agent.loop import ModelCaller
-    from experiments.agent.tools import FileTools
+    from experiments.agent.protocols import ModelCaller
+    from experiments.agent.readonly import ReadOnlyTools
     from experiments.cli.chat_session import ChatParts
     from experiments.cli.served import Served
     from serving.assembler import Rendered
@@ -65,11 +65,12 @@ def chat(
 
       echo "Which files are here?" | ctxlab chat --save exchanges.jsonl
     """
+    from experiments.agent.readonly import ReadOnlyTools
     from experiments.agent.tools import FileTools
     from experiments.cli.chat_session import ChatSession, keyboard_lines, open_for_saving, piped_lines
     from experiments.cli.served import attach_served, start_served
 
-    tools = FileTools(root)
+    tools = ReadOnlyTools(FileTools(root))
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
         stack.enter_context(_minding_signals())
@@ -99,7 +100,7 @@ def chat(
 
 def _parts(
     served: Served,
-    tools: FileTools,
+    tools: ReadOnlyTools,
     *,
     offer: bool,
     system: str | None,
@@ -110,7 +111,7 @@ def _parts(
     """Decide what the conversation is made of; `note` hears every choice that the user did not make."""
     from datetime import UTC, datetime
 
-    from experiments.agent.loop import TurnSettings
+    from experiments.agent.settings import TurnSettings
     from experiments.cli.chat_session import ChatParts
     from serving.assembler import RequestContext
     from serving.call import DecodeOptions

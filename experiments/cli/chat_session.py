@@ -16,7 +16,9 @@ from rich.console import Console
 
 from experiments.agent.callform import CallForm
 from experiments.agent.events import Answer, CallFinished, CallStarted, FinishedCall, GaveUp, GaveUpReason
-from experiments.agent.loop import CallFailedError, ModelCaller, Tools, TurnSettings, run_turn
+from experiments.agent.loop import CallFailedError, run_turn
+from experiments.agent.protocols import ModelCaller, Tools
+from experiments.agent.settings import TurnSettings
 from experiments.cli.chat_view import ChatView
 from experiments.cli.untrusted import untrusted
 from serving.assembler import Rendered, ToolSpec, Trajectory

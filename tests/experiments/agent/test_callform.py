@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.agent.callform import CallForm, Said, read_answer
+from experiments.agent.callform import FALLBACK_FORMS, CallForm, Said, read_answer
 from tests.support.scripted import exchange, received
 
 NAMES = ("read_file", "grep")
 
 
-def read(text: str, *calls, accept_fenced: bool = True) -> Said:
-    return read_answer(exchange(text, *calls), tool_names=NAMES, used_ids=(), accept_fenced=accept_fenced)
+def read(text: str, *calls, accept=FALLBACK_FORMS) -> Said:
+    return read_answer(exchange(text, *calls), tool_names=NAMES, used_ids=(), accept=accept)
 
 
 def fence(body: str, closing: str = "\n```") -> str:
@@ -25,15 +25,13 @@ def fence(body: str, closing: str = "\n```") -> str:
     [
         "plain words",
         fence('{"name": "rm", "arguments": {}}'),
-        fence('{"name": "grep", "arguments": "x"}'),
-        fence('{"name": "grep", "arguments": [1]}'),
         fence('{"name": "grep"}'),
         fence('{"name": ["grep"], "arguments": {}}'),
-        fence('{"name": "grep", "arguments": {}} and more'),
-        fence('{"name": "grep", "arguments": {"pattern": '),
         fence('[{"name": "grep", "arguments": {}}]'),
         fence("[" * 5000),
-        '{"name": "grep", "arguments": {}}',
+        '{"name": "grep", "arguments": {}}\nis how one would call it',
+        '{"name": "rm", "arguments": {}}',
+        '{"tool": "grep", "arguments": {}}',
         "```python\nprint()\n```",
     ],
 )
@@ -84,3 +82,37 @@ def test_arguments_are_taken_byte_for_byte(arguments: dict, indent: int | None, 
 @given(st.text(alphabet='`{}[]":, \njsonamegrptu\\', max_size=80))
 def test_no_text_breaks_it(text: str) -> None:
     read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        fence('{"name": "grep", "arguments": "x"}'),
+        fence('{"name": "grep", "arguments": [1]}'),
+        fence('{"name": "grep", "arguments": {}} and more'),
+        fence('{"name": "grep", "arguments": {"pattern": '),
+        'I look.\n{"name": "grep", "arguments": {"pattern": "a}',
+        '<tool_call>\n{"name": "grep", "arguments": {}}\n</tool_call>',
+    ],
+)
+def test_an_attempt_that_cannot_be_read_is_malformed_and_stays_text(text: str) -> None:
+    assert read(text) == Said(CallForm.MALFORMED, text, None, ())
+
+
+def test_nothing_but_the_templates_form_counts_where_no_other_is_accepted() -> None:
+    for text in (fence('{"name": "grep", "arguments": {}}'), '{"name": "grep", "arguments": {}}'):
+        assert read(text, accept=frozenset()).form is CallForm.NONE
+
+
+def test_bare_calls_at_the_end_are_calls_and_keep_their_bytes() -> None:
+    said = read(
+        'I look.\n{"name": "grep", "arguments": {"pattern":  "a"}}\n\n{"name": "grep", "arguments": {}}\n'
+    )
+    assert (said.form, said.text) == (CallForm.BARE, "I look.")
+    assert [received.call.arguments for received in said.calls] == ['{"pattern":  "a"}', "{}"]
+    assert len({received.call.id for received in said.calls}) == 2
+
+
+def test_a_native_call_whose_arguments_are_no_object_is_malformed_and_still_a_call() -> None:
+    said = read("", received("grep", '{"pattern": "a'))
+    assert (said.form, len(said.calls)) == (CallForm.MALFORMED, 1)

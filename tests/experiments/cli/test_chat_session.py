@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from experiments.agent.callform import CallForm
-from experiments.agent.loop import TurnSettings
+from experiments.agent.readonly import ReadOnlyTools
+from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import FileTools
 from experiments.cli.chat_session import ChatParts, ChatSession, SavedCall, keyboard_lines
 from serving.call import DecodeOptions
@@ -45,7 +46,7 @@ class Conversation:
         self.out, self.saved = io.StringIO(), io.StringIO()
         self.callers_made = 0
         self.engine_error: LabError | None = None
-        tools = FileTools(root)
+        tools = ReadOnlyTools(FileTools(root))
         parts = ChatParts(
             new_caller=self._new_caller,
             tools=tools,
