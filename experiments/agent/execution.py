@@ -6,31 +6,41 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from experiments.agent.protocols import Tools
 from experiments.agent.tools import ToolOutcome
 from serving.assembler import ToolCall, ToolContract
+from serving.assembler.typed_observation import VerifiedValue
 
 Postcondition: TypeAlias = Callable[[ToolCall, ToolOutcome], str | None]
 """What must hold after a successful run of a tool: None, or one sentence that says what does not."""
 
-POSTCONDITION_FAILED: Final = "postcondition_failed"
+POSTCONDITION_FAILED: Final = "postcondition"
 CANCELLED: Final = "cancelled"
-TRANSIENT: Final = "transient"
 FAILED: Final = "failed"
+"""The error class of a failure that its tool does not name."""
 
 CANCEL_GRACE_S: Final = 5.0
 """How long a cancelled tool may take to stop before it is left behind (its thread ends with the program)."""
 
 
 @runtime_checkable
-class MarksTransient(Protocol):
-    """An outcome that tells whether the same call may well succeed in a moment."""
+class NamesFailure(Protocol):
+    """An outcome that says what kind of failure it is."""
 
     @property
-    def transient(self) -> bool: ...
+    def failure(self) -> StrEnum | None: ...
+
+
+@runtime_checkable
+class HasVerified(Protocol):
+    """An outcome with fields that code has computed."""
+
+    @property
+    def verified(self) -> Mapping[str, VerifiedValue]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +55,10 @@ class Executed:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a failed call is tried again, if its tool is idempotent and the failure marked as transient."""
+    """When a failed call is tried again: its tool is idempotent, and the failure of a kind that may pass."""
 
+    transient: frozenset[str] = frozenset({"isolation", "transient"})
+    """Failures, as tools name them, after which the same call may well succeed."""
     retries: int = 2
     wait_s: float = 0.2
     """Before the first retry; twice as long before each further one."""
@@ -68,8 +80,8 @@ class Execution:
         while True:
             attempts += 1
             outcome = self.tools.run(call.name, call.arguments, cancel=cancel)
-            again = contract.idempotent and attempts <= self.retry.retries
-            if outcome.ok or not again or not is_transient(outcome) or cancel.wait(wait_s):
+            passing = contract.idempotent and failure_of(outcome) in self.retry.transient
+            if outcome.ok or not passing or attempts > self.retry.retries or cancel.wait(wait_s):
                 return self._judged(call, outcome, attempts, cancel)
             wait_s *= 2
 
@@ -77,8 +89,7 @@ class Execution:
         self, call: ToolCall, outcome: ToolOutcome, attempts: int, cancel: threading.Event
     ) -> Executed:
         if not outcome.ok:
-            cause = CANCELLED if cancel.is_set() else TRANSIENT if is_transient(outcome) else FAILED
-            return Executed(outcome, attempts, cause)
+            return Executed(outcome, attempts, CANCELLED if cancel.is_set() else failure_of(outcome))
         check = self.postconditions.get(call.name)
         broken = None if check is None else check(call, outcome)
         if broken is None:
@@ -87,9 +98,15 @@ class Execution:
         return Executed(ToolOutcome(text, ok=False), attempts, POSTCONDITION_FAILED)
 
 
-def is_transient(outcome: ToolOutcome) -> bool:
-    """Whether a failure is marked as one that may pass."""
-    return isinstance(outcome, MarksTransient) and outcome.transient
+def failure_of(outcome: ToolOutcome) -> str:
+    """The kind of a failure, as its tool names it."""
+    named = outcome.failure if isinstance(outcome, NamesFailure) else None
+    return FAILED if named is None else named.value
+
+
+def verified_of(outcome: ToolOutcome) -> Mapping[str, VerifiedValue]:
+    """The fields that a typed observation may show as verified."""
+    return outcome.verified if isinstance(outcome, HasVerified) else {}
 
 
 class RunningTool:

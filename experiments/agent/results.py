@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from experiments.agent.execution import FAILED, Executed
+from experiments.agent.execution import FAILED, Executed, verified_of
 from experiments.agent.refusals import Refusal
 from serving.assembler import Observation, ToolCall, ToolResult
 from serving.assembler.quoting import quoted
 from serving.assembler.record import digest
+from serving.assembler.typed_observation import VerifiedValue
 from serving.redact import Redactor
 from serving.stores import ArtifactStore, observe
 
 HEAD_SHOWN: Final = 1_500
 TAIL_SHOWN: Final = 500
+FIELD_SHOWN: Final = 100
 """Characters of a large result that stand in its observation; the whole is in the artifact store."""
 
 
@@ -44,7 +46,8 @@ class ResultWriter:
         failed = executed.error_class is not None
         if self.artifacts is None or len(text) <= self.longest:
             return ToolResult(call_id=call.id, content=f"{repeated}{text}", failed=failed)
-        verified: dict[str, str | int | float | bool | None] = {
+        verified: dict[str, VerifiedValue] = {
+            **self._verified(executed),
             "characters": len(text),
             "lines": text.count("\n") + 1,
             "head": _excerpt(text, HEAD_SHOWN, head=True),
@@ -62,6 +65,14 @@ class ResultWriter:
         run = digest(self.run_id)[:16]
         reference = f"toolrun://{run}/step-{place[0]}/{place[1]}"
         return observe(self.artifacts, call.id, reference=reference, raw=text, observation=observation)
+
+    def _verified(self, executed: Executed) -> dict[str, VerifiedValue]:
+        """The tool's own fields that are short, without secrets."""
+        return {
+            name: self.redactor.redact(value).text if isinstance(value, str) else value
+            for name, value in verified_of(executed.outcome).items()
+            if not isinstance(value, str) or len(value) <= FIELD_SHOWN
+        }
 
 
 def _excerpt(text: str, characters: int, *, head: bool) -> str:

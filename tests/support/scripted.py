@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -63,12 +63,16 @@ def exchange(
 class ScriptedStart:
     packet: Packet
     reply: Exchange
+    events: Iterable[StreamEvent] | None = None
+    """What the stream gives; None: the text at once."""
     cancelled: bool = False
     rendered: None = None
     prediction: None = None
 
     def __iter__(self) -> Iterator[StreamEvent]:
-        if self.reply.text:
+        if self.events is not None:
+            yield from self.events
+        elif self.reply.text:
             yield TextDelta(1, self.reply.text, None)
 
     def finish(self) -> UnmeasuredCall:
@@ -85,10 +89,13 @@ class ScriptedCaller:
 
     replies: Sequence[Exchange]
     started: list[ScriptedStart] = field(default_factory=list)
+    streams: Mapping[int, Iterable[StreamEvent]] = field(default_factory=dict)
+    """By number of the call, where a test is about the stream."""
 
     def start(self, request, policy, decode, *, salt, faults=()) -> ScriptedStart | HandOff:
         packet = assemble(request, policy, FixedCounter(), faults)
         if isinstance(packet, HandOff):
             return packet
-        self.started.append(ScriptedStart(packet, self.replies[len(self.started)]))
+        number = len(self.started)
+        self.started.append(ScriptedStart(packet, self.replies[number], self.streams.get(number)))
         return self.started[-1]
