@@ -19,6 +19,7 @@ from serving.assembler import (
     Packet,
     PacketSpan,
     Rendered,
+    Renderer,
     RendererIdentity,
     ToolSpec,
     assemble,
@@ -100,15 +101,17 @@ class Caller:
         template_kwargs: Mapping[str, JsonValue] | None = None,
         surface: Surface = Surface.CHAT,
         strict: bool = True,
+        prompts: Renderer | None = None,
     ) -> None:
         """Args: `block_size` and `num_blocks` as the server reports them (None: an endless pool);
-        `template_kwargs` reach the template on both sides; `strict` raises `InequalityError` where a server
+        `template_kwargs` reach the template on both sides; `prompts` renders in place of the model's own
+        renderer, which on the token-in surface may be anything that keeps what was sent; `strict` raises `InequalityError` where a server
         that tells its ids or cached tokens tells others than expected, or does not tell them at all.
         """
         self.client = client
         self.model = model
         self.renderer = ChatRenderer(model.path, template_kwargs=template_kwargs)
-        self._last = _LastRender(self.renderer)
+        self._last = _LastRender(self.renderer if prompts is None else prompts)
         self.block_size = block_size
         self._template_kwargs = dict(template_kwargs or {})
         self._surface = surface
@@ -289,7 +292,7 @@ class StartedCall:
 class _LastRender:
     """A renderer that remembers its last result: what `assemble` rendered last is what is sent."""
 
-    def __init__(self, renderer: ChatRenderer) -> None:
+    def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
         self._asked: tuple[Sequence[Message], Sequence[ToolSpec], Sequence[PacketSpan]] | None = None
         self._answer: Rendered | None = None

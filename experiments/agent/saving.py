@@ -1,0 +1,235 @@
+"""A trajectory as a folder: every step with its packet, manifest, ids and times, one JSON line each.
+
+Written while the turn runs, a line a step and flushed, so what an interrupted run did is there; a torn last
+line is left out when the folder is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Literal, TypeVar
+
+from pydantic import JsonValue
+
+from experiments.agent.callform import CallForm
+from experiments.agent.events import (
+    AgentEvent,
+    Answer,
+    CallFinished,
+    CallStarted,
+    GaveUp,
+    GaveUpReason,
+    ToolFinished,
+    ToolStarted,
+)
+from experiments.agent.refusals import RefusalReason
+from serving.assembler import AssemblyRequest, ContextManifest, ContextPolicy, Message, ToolSpec, Trajectory
+from serving.assembler.record import Instant, Record
+from serving.call import MeasuredCall
+from serving.client import Exchange
+from serving.errors import UsageError
+from serving.redact import Redactor
+
+RUN_FILE: Final = "run.json"
+STEPS_FILE: Final = "steps.jsonl"
+TRAJECTORY_FILE: Final = "trajectory.json"
+
+_R = TypeVar("_R", bound=Record)
+
+
+class SavedRun(Record):
+    """What all steps have in common."""
+
+    version: Literal[1] = 1
+    task: str
+    model: str
+    policy: ContextPolicy
+    faults: tuple[str, ...] = ()
+    started_at: Instant
+
+
+class SavedTool(Record):
+    """One call of a step and what came of it."""
+
+    call_id: str
+    name: str
+    early: bool
+    """Whether it started while the model still wrote."""
+    ok: bool
+    refusal: RefusalReason | None
+    attempts: int
+
+
+class SavedStep(Record):
+    """One model call, and the tools that it led to."""
+
+    number: int
+    request: AssemblyRequest | None
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    manifest: ContextManifest
+    prompt_ids: tuple[int, ...] | None
+    """As rendered here; None where the template is not known."""
+    predicted_cached_tokens: int | None
+    first_break: str | None
+    """Why the prompt left what was stored, in a word; None: it extends it, or nothing was stored."""
+    form: CallForm
+    exchange: dict[str, JsonValue]
+    """`serving.client.Exchange`: output ids, usage and times, without the request, which stands above."""
+    replayable: bool
+    """False: the model wrote a secret, so its text and ids were cut."""
+    ran: tuple[SavedTool, ...]
+
+
+class SavedEnd(Record):
+    """How the turn ended, and all of its log."""
+
+    reason: GaveUpReason | None
+    """None: with an answer."""
+    text: str
+    trajectory: Trajectory
+
+
+class OpenedRun(Record):
+    """A folder, read again."""
+
+    run: SavedRun
+    steps: tuple[SavedStep, ...]
+    end: SavedEnd | None
+    """None: the run was interrupted."""
+
+
+class TrajectoryWriter:
+    """Writes one turn as its events come; raises `UsageError` for a folder that is in use."""
+
+    def __init__(self, folder: Path, run: SavedRun, redactor: Redactor) -> None:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(
+                f"Expected a new or empty folder to save into, but {folder} is in use; name another."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        clean = run.model_copy(update={"task": redactor.redact(run.task).text})
+        (folder / RUN_FILE).write_text(clean.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        self._folder = folder
+        self._steps: IO[str] = (folder / STEPS_FILE).open("w", encoding="utf-8")
+        self._started: CallStarted | None = None
+        self._finished: CallFinished | None = None
+        self._early: dict[str, bool] = {}
+        self._ran: list[SavedTool] = []
+
+    def __enter__(self) -> TrajectoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._flush()
+        self._steps.close()
+
+    def take(self, event: AgentEvent) -> None:
+        """Note one event; a step is written when the next one begins or the turn ends."""
+        match event:
+            case CallStarted():
+                self._flush()
+                self._started = event
+            case CallFinished():
+                self._finished = event
+            case ToolStarted(call=call, early=early):
+                self._early[call.id] = early
+            case ToolFinished(call=call, outcome=outcome, refusal=refusal, attempts=attempts):
+                self._ran.append(
+                    SavedTool(
+                        call_id=call.id,
+                        name=call.name,
+                        early=self._early.get(call.id, False),
+                        ok=outcome.ok,
+                        refusal=refusal,
+                        attempts=attempts,
+                    )
+                )
+            case Answer(text=text, trajectory=trajectory):
+                self._end(SavedEnd(reason=None, text=text, trajectory=trajectory))
+            case GaveUp(reason=reason, sentence=sentence, trajectory=trajectory):
+                self._end(SavedEnd(reason=reason, text=sentence, trajectory=trajectory))
+
+    def _end(self, end: SavedEnd) -> None:
+        self._flush()
+        (self._folder / TRAJECTORY_FILE).write_text(end.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    def _flush(self) -> None:
+        """Write the step that has finished; one whose call did not is no step."""
+        if self._started is not None and self._finished is not None:
+            step = _step(self._started, self._finished, tuple(self._ran))
+            self._steps.write(step.model_dump_json() + "\n")
+            self._steps.flush()
+            os.fsync(self._steps.fileno())
+        self._started = self._finished = None
+        self._early, self._ran = {}, []
+
+
+def open_run(folder: Path) -> OpenedRun:
+    """Read a folder that `TrajectoryWriter` wrote; `UsageError` says which file is missing or damaged."""
+    run = _read(SavedRun, folder / RUN_FILE)
+    try:
+        lines = (folder / STEPS_FILE).read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as error:
+        raise UsageError(f"{folder / STEPS_FILE} cannot be read: {error.strerror}.") from error
+    whole = [line for line in lines if line.endswith("\n")]
+    steps = tuple(
+        _parsed(SavedStep, line, f"{folder / STEPS_FILE}, line {number}")
+        for number, line in enumerate(whole, 1)
+    )
+    ended = folder / TRAJECTORY_FILE
+    return OpenedRun(run=run, steps=steps, end=_read(SavedEnd, ended) if ended.exists() else None)
+
+
+def _step(started: CallStarted, finished: CallFinished, ran: tuple[SavedTool, ...]) -> SavedStep:
+    call = finished.call
+    measured = call if isinstance(call, MeasuredCall) else None
+    miss = None if measured is None else measured.miss
+    finding = None if miss is None or miss.broken is None else miss.finding
+    return SavedStep(
+        number=started.iteration,
+        request=started.request,
+        messages=started.packet.messages,
+        tools=started.packet.tools,
+        manifest=started.packet.manifest,
+        prompt_ids=None if started.rendered is None else started.rendered.token_ids,
+        predicted_cached_tokens=None if started.prediction is None else started.prediction.cached_tokens,
+        first_break=None if finding is None else finding.cause.value,
+        form=finished.said.form,
+        exchange=_kept(call.exchange, finished),
+        replayable=not finished.cut,
+        ran=ran,
+    )
+
+
+def _kept(exchange: Exchange, finished: CallFinished) -> dict[str, JsonValue]:
+    """The exchange as it may be kept: what the model wrote of a secret is in no text and in no ids."""
+    update: dict[str, object] = {"request": {}}
+    if finished.cut:
+        update |= {
+            "output_token_ids": None,
+            "text": finished.said.text,
+            "reasoning": finished.said.reasoning or "",
+            "tool_calls": (),
+        }
+    kept: dict[str, JsonValue] = json.loads(exchange.model_copy(update=update).model_dump_json())
+    return kept
+
+
+def _read(kind: type[_R], path: Path) -> _R:
+    try:
+        return _parsed(kind, path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _parsed(kind: type[_R], text: str, where: str) -> _R:
+    try:
+        return kind.model_validate(json.loads(text))
+    except ValueError as error:
+        raise UsageError(f"{where} is not JSON: {error}.") from error
