@@ -104,9 +104,10 @@ class Caller:
         prompts: Renderer | None = None,
     ) -> None:
         """Args: `block_size` and `num_blocks` as the server reports them (None: an endless pool);
-        `template_kwargs` reach the template on both sides; `prompts` renders in place of the model's own
-        renderer, which on the token-in surface may be anything that keeps what was sent; `strict` raises `InequalityError` where a server
-        that tells its ids or cached tokens tells others than expected, or does not tell them at all.
+        `template_kwargs` reach the template on both sides; `strict` raises `InequalityError` where a server
+        that tells its ids or cached tokens tells others than expected, or does not tell them at all; `prompts`
+        renders in place of the model's own renderer: on the token-in surface that may be anything that keeps
+        what was sent.
         """
         self.client = client
         self.model = model

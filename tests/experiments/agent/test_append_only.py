@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def play(
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5"])
 def test_every_request_extends_the_one_before_over_the_chat_surface(template: str, tmp_path: Path) -> None:
     calls, _ = play(tmp_path, template, [LOOK, TWO, LOOK.replace("1", "5")], token_in=False)
-    for before, now in zip(calls, calls[1:], strict=False):
+    for before, now in pairwise(calls):
         found = extension(before, now)
         assert found.of_prompt
         assert found.of_answer or found.cause is not None
@@ -68,7 +69,7 @@ def test_every_request_extends_the_one_before_over_the_chat_surface(template: st
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5"])
 def test_what_the_chat_surface_writes_anew_is_counted_by_its_cause(template: str, tmp_path: Path) -> None:
     calls, _ = play(tmp_path, template, [LOOK, SPACED, LOOK.replace("1", "5")], token_in=False)
-    assert all(extension(before, now).of_prompt for before, now in zip(calls, calls[1:], strict=False))
+    assert all(extension(before, now).of_prompt for before, now in pairwise(calls))
     found = drifts(calls)
     assert sum(found.values()) == 1
     assert "unknown" not in {cause.value for cause in found}
@@ -78,7 +79,7 @@ def test_what_the_chat_surface_writes_anew_is_counted_by_its_cause(template: str
 def test_the_token_in_surface_extends_prompt_and_answer_always(template: str, tmp_path: Path) -> None:
     replies = [LOOK, SPACED, TWO, THOUGHT]
     calls, events = play(tmp_path, template, replies, token_in=True)
-    pairs = [extension(before, now) for before, now in zip(calls, calls[1:], strict=False)]
+    pairs = [extension(before, now) for before, now in pairwise(calls)]
     assert all(pair.of_prompt and pair.of_answer for pair in pairs)
     assert drifts(calls) == Counter()
     for call in calls:

@@ -170,10 +170,7 @@ def scene(seed: int) -> Scene:
         offered=tuple(one for one in contracts if pick.random() < 0.85),
         state=state,
         approver=pick.choice(
-            [
-                None,
-                *(Deciding(how) for how in ("approve", "replay", "refuse", "other", "text", "yes", "none")),
-            ]
+            [None, *(Deciding("approve") for _ in WRONG), *(Deciding(how) for how in WRONG)]
         ),
         replies=[*replies, exchange("done")],
         streams=streams,
