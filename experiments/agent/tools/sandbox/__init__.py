@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.agent.tools.sandbox.isolation import Sandbox, isolation
 from experiments.agent.tools.sandbox.limits import (
     Ended,
     Limits,
@@ -10,4 +11,12 @@ from experiments.agent.tools.sandbox.limits import (
     SandboxResult,
 )
 
-__all__ = ["Ended", "Limits", "NoIsolationError", "SandboxFailedError", "SandboxResult"]
+__all__ = [
+    "Ended",
+    "Limits",
+    "NoIsolationError",
+    "Sandbox",
+    "SandboxFailedError",
+    "SandboxResult",
+    "isolation",
+]

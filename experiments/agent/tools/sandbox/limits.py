@@ -18,7 +18,9 @@ class SandboxFailedError(LabError):
     """The isolation could not be set up for one run, so nothing ran."""
 
     def __init__(self, refused: str) -> None:
-        super().__init__(f"Expected an isolated process, but {refused}: nothing ran; try again, or do without.")
+        super().__init__(
+            f"Expected an isolated process, but {refused}: nothing ran; try again, or do without."
+        )
         self.refused = refused
 
 

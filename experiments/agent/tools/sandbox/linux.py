@@ -1,41 +1,29 @@
-"""`LinuxSandbox`: the isolation of `linux_child.py`, started, listened to and ended."""
+"""`LinuxSandbox`: the isolation of `linux_child.py` and what is the same for every run of it."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import os
 import platform
-import selectors
-import signal
-import subprocess
 import sys
 import sysconfig
 import threading
-import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from experiments.agent.tools.sandbox import linux_child
 from experiments.agent.tools.sandbox.limits import (
-    Ended,
     Limits,
     NoIsolationError,
     SandboxFailedError,
     SandboxResult,
 )
 from experiments.agent.tools.sandbox.linux_filter import filter_program
+from experiments.agent.tools.sandbox.listening import INTERPRETER, supervised
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom")
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 _ENVIRONMENT: Final = {"HOME": "/scratch", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TMPDIR": "/scratch"}
-_SETUP_SECONDS: Final = 30.0
-"""For the isolation, which takes a tenth of a second on an idle machine, beside the program's own time."""
-_END_SECONDS: Final = 5.0
-_LOOK_EVERY: Final = 0.05
-_PIECE: Final = 65_536
 
 
 class LinuxSandbox:
@@ -61,110 +49,12 @@ class LinuxSandbox:
 
         When this returns, no process and no file of it is left. Raises `SandboxFailedError`.
         """
-        told, tell = os.pipe()
-        with os.fdopen(told, "rb", buffering=0) as status:
-            try:
-                child = self._child(tell)
-            finally:
-                os.close(tell)
-            task = {**self._task, "parent": os.getpid(), "status_fd": tell, "program": program}
-            with child:
-                listening = _Listening(child, status, self.limits)
-                try:
-                    _hand_over(child, json.dumps(task).encode())
-                    listening.listen(cancel)
-                finally:
-                    _end(child)
-        return _result(listening, self.limits)
-
-    def _child(self, status_fd: int) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [_INTERPRETER, "-I", "-S", "-B", linux_child.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=(status_fd,),
-            env={},
-            cwd="/",
-            start_new_session=True,
-        )
-
-
-class _Listening:
-    """What a run has said so far, and why the lab ended it, if it did."""
-
-    def __init__(self, child: subprocess.Popen[bytes], status: io.FileIO, limits: Limits) -> None:
-        assert child.stdout is not None and child.stderr is not None
-        self._child = child
-        self._limits = limits
-        self._streams: tuple[IO[bytes], ...] = (child.stdout, child.stderr, status)
-        self.said = tuple(bytearray() for _ in self._streams)
-        self.ended: Ended | None = None
-
-    def listen(self, cancel: threading.Event | None) -> None:
-        """Read until every process is gone, or there is a reason to end them."""
-        deadline = time.monotonic() + _SETUP_SECONDS + self._limits.wall_seconds
-        with selectors.DefaultSelector() as selector:
-            for number, stream in enumerate(self._streams):
-                selector.register(stream, selectors.EVENT_READ, number)
-            while self.ended is None and selector.get_map():
-                for key, _ in selector.select(_LOOK_EVERY):
-                    piece = os.read(key.fd, _PIECE)
-                    if not piece:
-                        selector.unregister(key.fileobj)
-                        continue
-                    self.said[key.data].extend(piece)
-                    if len(self.said[key.data]) > self._limits.output_bytes:
-                        self.ended = Ended.OUTPUT
-                if cancel is not None and cancel.is_set():
-                    self.ended = Ended.CANCELLED
-                elif time.monotonic() > deadline:
-                    self.ended = Ended.WALL_TIME
-
-
-def _hand_over(child: subprocess.Popen[bytes], task: bytes) -> None:
-    assert child.stdin is not None
-    # A child that failed has said why on its status pipe, and reads no more.
-    with contextlib.suppress(BrokenPipeError), child.stdin:
-        child.stdin.write(task)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End what still runs: the first process ends the second, and with it the kernel ends all others."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGTERM)
-        try:
-            child.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-
-
-def _result(listening: _Listening, limits: Limits) -> SandboxResult:
-    stdout, stderr, status = (bytes(said) for said in listening.said)
-    told = json.loads(status) if status else {}
-    if listening.ended is None and "ended" not in told:
-        raise SandboxFailedError(told.get("failed") or _shown(stderr, 1_000) or "its first process died")
-    return SandboxResult(
-        ended=listening.ended or Ended(told["ended"]),
-        exit_status=told.get("exit_status") if listening.ended is None else None,
-        signal=told.get("signal"),
-        stdout=_shown(stdout, limits.output_bytes),
-        stderr=_shown(stderr, limits.output_bytes),
-    )
-
-
-def _shown(output: bytes, limit: int) -> str:
-    return output[:limit].decode("utf-8", "replace")
-
-
-_INTERPRETER: Final = str(Path(sys.executable).resolve())
-"""The interpreter behind the one that runs: outside its virtual environment, whose packages are not for models."""
+        return supervised(linux_child.__file__, {**self._task, "program": program}, self.limits, cancel)
 
 
 def _task(limits: Limits) -> dict[str, object]:
     """What is the same for every run."""
-    wanted = (_INTERPRETER, *_interpreter_folders(), *_LIBRARIES)
+    wanted = (INTERPRETER, *_interpreter_folders(), *_LIBRARIES)
     read: list[str] = []
     for path in sorted({os.path.realpath(path) for path in wanted if path and Path(path).exists()}):
         if not any(Path(path).is_relative_to(above) for above in read):
@@ -173,7 +63,7 @@ def _task(limits: Limits) -> dict[str, object]:
         "read": read,
         "links": [(path, str(Path(path).readlink())) for path in _LIBRARIES if Path(path).is_symlink()],
         "devices": _DEVICES,
-        "argv": [_INTERPRETER, "-I", "-S", "-B", "-u", linux_child.PROGRAM],
+        "argv": [INTERPRETER, "-I", "-S", "-B", "-u", linux_child.PROGRAM],
         "env": _ENVIRONMENT,
         "filter": filter_program(platform.machine()).hex(),
         "limits": asdict(limits),
