@@ -59,11 +59,12 @@ class Grep(Arguments):
     path: str = "."
 
 
-def _spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
-    """The schema with names, types and what is required: defaults and limits are told by the observations."""
+def tool_spec(name: str, description: str, arguments: type[Arguments]) -> ToolSpec:
+    """The schema with names, types, choices and what is required: defaults and limits are told by observations."""
     schema = arguments.model_json_schema()
     properties: dict[str, JsonValue] = {
-        field: {"type": details["type"]} for field, details in schema["properties"].items()
+        field: {key: details[key] for key in ("type", "enum") if key in details}
+        for field, details in schema.get("properties", {}).items()
     }
     parameters: dict[str, JsonValue] = {"type": "object", "properties": properties}
     if required := schema.get("required"):
@@ -83,7 +84,7 @@ _TOOLS: Final[tuple[tuple[str, str, type[Arguments]], ...]] = (
     ("outline", "List a file's classes, functions or headings.", OnePath),
 )
 
-TOOL_SPECS: Final[tuple[ToolSpec, ...]] = tuple(_spec(*tool) for tool in _TOOLS)
+TOOL_SPECS: Final[tuple[ToolSpec, ...]] = tuple(tool_spec(*tool) for tool in _TOOLS)
 """Every definition of the folder tools, in the order in which they are declared."""
 
 ARGUMENTS: Final[Mapping[str, type[Arguments]]] = MappingProxyType(

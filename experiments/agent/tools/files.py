@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
-
-from pydantic import ValidationError
 
 from experiments.agent.tools.definitions import (
     ARGUMENTS,
@@ -23,12 +22,23 @@ from experiments.agent.tools.definitions import (
     ReadFile,
 )
 from experiments.agent.tools.folder import MAX_FILE_BYTES, Entry, EntryKind, Folder, shown_name
-from experiments.agent.tools.outcome import ToolError, ToolOutcome
+from experiments.agent.tools.outcome import Failure, Reply, ToolError, ToolOutcome
 from experiments.agent.tools.pattern import LinePattern
-from serving.assembler import ToolSpec
+from experiments.agent.tools.tool import (
+    ALL_STAGES,
+    MAX_OUTCOME_CHARACTERS,
+    Tool,
+    cancellable,
+    cut,
+    failed,
+    parsed_arguments,
+    shown,
+)
+from experiments.agent.tools.workspace import Workspace
+from serving.assembler import ToolContract, ToolSpec
 
 MAX_LINES: Final = 200
-MAX_CHARACTERS: Final = 8_000
+MAX_CHARACTERS: Final = MAX_OUTCOME_CHARACTERS
 MAX_LINE_CHARACTERS: Final = 400
 MAX_ENTRIES_WALKED: Final = 20_000
 MAX_CHARACTERS_SEARCHED: Final = 4_000_000
@@ -40,22 +50,40 @@ _NEXT: Final = "continue with start_line={}"
 class FileTools:
     """Read-only file tools inside `root`: deterministic, bounded, and never a word from outside the root.
 
-    Raises `UsageError` when `root` is no folder. Nothing that a model passes to `run` raises.
+    Paths are relative to `root`, or to the working directory of a workspace. Raises `UsageError` when `root` is
+    no folder. Nothing that a model passes to `run` raises.
     """
 
     specs: tuple[ToolSpec, ...] = TOOL_SPECS
 
-    def __init__(self, root: Path) -> None:
-        self._folder = Folder(root)
+    def __init__(self, root: Path | Workspace) -> None:
+        self._workspace = root if isinstance(root, Workspace) else Workspace(root)
 
     def run(self, name: str, arguments: str) -> ToolOutcome:
         """Run one call; `arguments` is the JSON text as the model wrote it."""
         try:
-            return ToolOutcome(self._run(name, _checked(name, arguments)), ok=True)
+            wanted = ARGUMENTS.get(name)
+            if wanted is None:
+                known = ", ".join(ARGUMENTS)
+                raise ToolError(
+                    f"There is no tool {name[:80]!r}; the tools are {known}.", Failure.UNKNOWN_TOOL
+                )
+            return ToolOutcome(self.answer(name, parsed_arguments(name, wanted, arguments)), ok=True)
         except ToolError as error:
-            return ToolOutcome(_cut(shown(str(error)), MAX_CHARACTERS), ok=False)
+            return failed(error)
 
-    def _run(self, name: str, arguments: Arguments) -> str:
+    def answer(self, name: str, arguments: Arguments) -> str:
+        """The observation of one call of the nine; raises `ToolError`."""
+        return _Reading(self._workspace.folder()).answer(name, arguments)
+
+
+class _Reading:
+    """One call, in the folder that was the working directory when it came."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def answer(self, name: str, arguments: Arguments) -> str:
         match arguments:
             case ReadFile(path=path, start_line=start, max_lines=most):
                 return self._read(path, start, most)
@@ -180,35 +208,6 @@ class FileTools:
         return _listing(iter(found), "entries") or "The file has no classes, functions or headings."
 
 
-def shown(text: str) -> str:
-    """A text that UTF-8 can carry: a model may write half a surrogate pair, and an error would repeat it."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _checked(name: str, arguments: str) -> Arguments:
-    wanted = ARGUMENTS.get(name)
-    if wanted is None:
-        raise ToolError(f"There is no tool {name[:80]!r}; the tools are {', '.join(ARGUMENTS)}.")
-    try:
-        # Several servers write a call without arguments as an empty text.
-        return wanted.model_validate_json(arguments if arguments.strip() else "{}")
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = f"{first['loc'][0]!r}: " if first["loc"] else ""
-        takes = ", ".join(f"{key}: {kind}" for key, kind in _signature(wanted))
-        raise ToolError(f"Wrong arguments for {name}: {where}{first['msg']}. It takes {takes}.") from error
-    except ValueError as error:
-        raise ToolError(f"Wrong arguments for {name}: they are no Unicode text.") from error
-
-
-def _signature(wanted: type[Arguments]) -> Iterator[tuple[str, str]]:
-    for key, details in wanted.model_json_schema()["properties"].items():
-        yield (
-            key,
-            details["type"] if wanted.model_fields[key].is_required() else f"{details['type']} (optional)",
-        )
-
-
 def _split(text: str) -> list[str]:
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
@@ -221,7 +220,7 @@ def _page(lines: list[str], start: int, most: int) -> str:
     kept: list[str] = []
     room = MAX_CHARACTERS
     for line in lines[start - 1 : start - 1 + min(most, MAX_LINES)]:
-        short = _cut(line, MAX_LINE_CHARACTERS)
+        short = cut(line, MAX_LINE_CHARACTERS)
         if kept and len(short) + 1 > room:
             break
         kept.append(short)
@@ -238,17 +237,13 @@ def _listing(found: Iterator[str], what: str) -> str:
     kept: list[str] = []
     room = MAX_CHARACTERS
     for line in found:
-        short = _cut(line, MAX_LINE_CHARACTERS)
+        short = cut(line, MAX_LINE_CHARACTERS)
         if len(kept) >= MAX_LINES or len(short) + 1 > room:
             kept.append(f"[the first {len(kept)} {what}; there are more: be more specific]")
             break
         kept.append(short)
         room -= len(short) + 1
     return "\n".join(kept)
-
-
-def _cut(line: str, limit: int) -> str:
-    return line if len(line) <= limit else f"{line[:limit]} […{len(line) - limit:,} more characters]"
 
 
 def _glob(names: list[str], wanted: list[str]) -> bool:
@@ -298,3 +293,22 @@ def _markdown_outline(text: str) -> list[str]:
         elif not fenced and _HEADING.match(line):
             found.append(f"{line.strip()} (line {number})")
     return found
+
+
+def file_tools(workspace: Workspace) -> tuple[Tool, ...]:
+    """The nine tools with their contracts."""
+    reading = FileTools(workspace)
+    return tuple(_tool(reading, spec) for spec in TOOL_SPECS)
+
+
+def _tool(reading: FileTools, spec: ToolSpec) -> Tool:
+    def run(arguments: Arguments, cancel: threading.Event | None) -> Reply:
+        return Reply(reading.answer(spec.name, arguments))
+
+    contract = ToolContract(
+        spec=spec,
+        idempotent=True,
+        stages=ALL_STAGES,
+        failures=(Failure.WRONG_ARGUMENTS, Failure.REFUSED, Failure.NOT_FOUND),
+    )
+    return cancellable(contract, ARGUMENTS[spec.name], run)
