@@ -6,41 +6,21 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final, TypeAlias
 
 from experiments.agent.protocols import Tools
-from experiments.agent.tools import ToolOutcome
+from experiments.agent.tools import Failure, ToolOutcome
 from serving.assembler import ToolCall, ToolContract
-from serving.assembler.typed_observation import VerifiedValue
 
 Postcondition: TypeAlias = Callable[[ToolCall, ToolOutcome], str | None]
 """What must hold after a successful run of a tool: None, or one sentence that says what does not."""
 
-POSTCONDITION_FAILED: Final = "postcondition"
-CANCELLED: Final = "cancelled"
 FAILED: Final = "failed"
 """The error class of a failure that its tool does not name."""
 
 CANCEL_GRACE_S: Final = 5.0
 """How long a cancelled tool may take to stop before it is left behind (its thread ends with the program)."""
-
-
-@runtime_checkable
-class NamesFailure(Protocol):
-    """An outcome that says what kind of failure it is."""
-
-    @property
-    def failure(self) -> StrEnum | None: ...
-
-
-@runtime_checkable
-class HasVerified(Protocol):
-    """An outcome with fields that code has computed."""
-
-    @property
-    def verified(self) -> Mapping[str, VerifiedValue]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +37,8 @@ class Executed:
 class RetryPolicy:
     """When a failed call is tried again: its tool is idempotent, and the failure of a kind that may pass."""
 
-    transient: frozenset[str] = frozenset({"isolation", "transient"})
-    """Failures, as tools name them, after which the same call may well succeed."""
+    transient: frozenset[Failure] = frozenset({Failure.ISOLATION})
+    """Failures after which the same call may well succeed."""
     retries: int = 2
     wait_s: float = 0.2
     """Before the first retry; twice as long before each further one."""
@@ -80,7 +60,7 @@ class Execution:
         while True:
             attempts += 1
             outcome = self.tools.run(call.name, call.arguments, cancel=cancel)
-            passing = contract.idempotent and failure_of(outcome) in self.retry.transient
+            passing = contract.idempotent and outcome.failure in self.retry.transient
             if outcome.ok or not passing or attempts > self.retry.retries or cancel.wait(wait_s):
                 return self._judged(call, outcome, attempts, cancel)
             wait_s *= 2
@@ -89,24 +69,20 @@ class Execution:
         self, call: ToolCall, outcome: ToolOutcome, attempts: int, cancel: threading.Event
     ) -> Executed:
         if not outcome.ok:
-            return Executed(outcome, attempts, CANCELLED if cancel.is_set() else failure_of(outcome))
+            return Executed(
+                outcome, attempts, Failure.CANCELLED.value if cancel.is_set() else failure_of(outcome)
+            )
         check = self.postconditions.get(call.name)
         broken = None if check is None else check(call, outcome)
         if broken is None:
             return Executed(outcome, attempts, None)
         text = f"{call.name} ran, but what must hold afterwards does not: {broken}\n{outcome.text}"
-        return Executed(ToolOutcome(text, ok=False), attempts, POSTCONDITION_FAILED)
+        return Executed(ToolOutcome(text, ok=False), attempts, Failure.POSTCONDITION.value)
 
 
 def failure_of(outcome: ToolOutcome) -> str:
     """The kind of a failure, as its tool names it."""
-    named = outcome.failure if isinstance(outcome, NamesFailure) else None
-    return FAILED if named is None else named.value
-
-
-def verified_of(outcome: ToolOutcome) -> Mapping[str, VerifiedValue]:
-    """The fields that a typed observation may show as verified."""
-    return outcome.verified if isinstance(outcome, HasVerified) else {}
+    return FAILED if outcome.failure is None else outcome.failure.value
 
 
 class RunningTool:
@@ -144,4 +120,4 @@ class RunningTool:
             return self._done.result(timeout=CANCEL_GRACE_S)
         except TimeoutError:
             late = ToolOutcome(f"{self.call.name} was cancelled and did not stop.", ok=False)
-            return Executed(late, 1, CANCELLED)
+            return Executed(late, 1, Failure.CANCELLED.value)

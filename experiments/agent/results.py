@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from experiments.agent.execution import FAILED, Executed, verified_of
+from experiments.agent.execution import FAILED, Executed
 from experiments.agent.refusals import Refusal
 from serving.assembler import Observation, ToolCall, ToolResult
 from serving.assembler.quoting import quoted
@@ -70,7 +70,7 @@ class ResultWriter:
         """The tool's own fields that are short, without secrets."""
         return {
             name: self.redactor.redact(value).text if isinstance(value, str) else value
-            for name, value in verified_of(executed.outcome).items()
+            for name, value in executed.outcome.verified.items()
             if not isinstance(value, str) or len(value) <= FIELD_SHOWN
         }
 

@@ -89,7 +89,7 @@ class StepTools:
         """
         rules = self.rules
         contract = rules.catalogue.callable.get(streamed.name)
-        if streamed.position != len(self._early) or contract is None or not _harmless(contract):
+        if streamed.position != len(self._early) or contract is None or not reads_only(contract):
             return None
         text = f"{streamed.received_id}{streamed.name}{streamed.arguments}"
         if find_surrogate(text) is not None or rules.results.redactor.redact(text).removed:
@@ -195,8 +195,9 @@ class StepTools:
         return running
 
 
-def _harmless(contract: ToolContract) -> bool:
-    return contract.authority is Authority.READ and contract.idempotent
+def reads_only(contract: ToolContract) -> bool:
+    """Whether calls of the tool are independent of all others: it may be run again, and names no effect."""
+    return contract.authority is Authority.READ and contract.idempotent and not contract.effect
 
 
 def _batches(calls: Sequence[ReceivedCall], catalogue: Catalogue) -> Iterator[list[tuple[int, ReceivedCall]]]:
@@ -204,7 +205,7 @@ def _batches(calls: Sequence[ReceivedCall], catalogue: Catalogue) -> Iterator[li
     together: list[tuple[int, ReceivedCall]] = []
     for position, received in enumerate(calls):
         contract = catalogue.callable.get(received.call.name)
-        if contract is None or contract.authority is Authority.READ:
+        if contract is None or reads_only(contract):
             together.append((position, received))
             continue
         if together:

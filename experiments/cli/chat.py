@@ -17,7 +17,7 @@ from experiments.cli.serve import BlockSizeOption, ModelOption
 
 if TYPE_CHECKING:
     from experiments.agent.protocols import ModelCaller
-    from experiments.agent.readonly import ReadOnlyTools
+    from experiments.agent.tools import Toolbox
     from experiments.cli.chat_session import ChatParts
     from experiments.cli.served import Served
     from serving.assembler import Rendered
@@ -65,12 +65,11 @@ def chat(
 
       echo "Which files are here?" | ctxlab chat --save exchanges.jsonl
     """
-    from experiments.agent.readonly import ReadOnlyTools
-    from experiments.agent.tools import FileTools
+    from experiments.agent.tools import GroupName, Workspace, World, build_toolbox
     from experiments.cli.chat_session import ChatSession, keyboard_lines, open_for_saving, piped_lines
     from experiments.cli.served import attach_served, start_served
 
-    tools = ReadOnlyTools(FileTools(root))
+    tools = build_toolbox([GroupName.FILES], World(workspace=Workspace(root)))
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
         stack.enter_context(_minding_signals())
@@ -100,7 +99,7 @@ def chat(
 
 def _parts(
     served: Served,
-    tools: ReadOnlyTools,
+    tools: Toolbox,
     *,
     offer: bool,
     system: str | None,

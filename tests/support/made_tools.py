@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from experiments.agent.tools import ToolOutcome
+from experiments.agent.tools import GroupName, Toolbox, ToolOutcome, Workspace, World, build_toolbox
 from serving.assembler import Authority, ToolContract, ToolSpec
 
 Run = Callable[[str, threading.Event], ToolOutcome]
@@ -39,3 +40,8 @@ class MadeTools:
     def run(self, name: str, arguments: str, *, cancel: threading.Event | None = None) -> ToolOutcome:
         self.ran.append((name, arguments))  # appending is atomic
         return self.runs.get(name, fine)(arguments, cancel or threading.Event())
+
+
+def file_toolbox(root: Path) -> Toolbox:
+    """The file tools over a folder, as `ctxlab chat` has them."""
+    return build_toolbox([GroupName.FILES], World(workspace=Workspace(root)))

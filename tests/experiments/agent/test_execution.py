@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 
 import pytest
 
 from experiments.agent.events import Answer, CallFinished, GaveUp, GaveUpReason, ToolFinished
-from experiments.agent.execution import POSTCONDITION_FAILED, Execution, RetryPolicy, RunningTool
+from experiments.agent.execution import Execution, RetryPolicy, RunningTool
 from experiments.agent.loop import run_turn
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import ToolOutcome
+from experiments.agent.tools import Failure, ToolOutcome
 from serving.assembler import Authority, BarPolicy, ContextPolicy, Observation, ToolCall, Trajectory
 from serving.call import DecodeOptions
 from serving.client import StreamEvent, TextDelta
@@ -29,21 +27,11 @@ AT_ONCE = RetryPolicy(retries=2, wait_s=0)
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
-class Kind(StrEnum):
-    TRANSIENT = "transient"
-    NOT_FOUND = "not_found"
-
-
-@dataclass(frozen=True)
-class Failed(ToolOutcome):
-    failure: Kind | None = None
-
-
-def failing(times: int, kind: Kind) -> MadeTools:
+def failing(times: int, kind: Failure) -> MadeTools:
     left = iter(range(times))
 
     def run(arguments: str, cancel: threading.Event) -> ToolOutcome:
-        return Failed("no", False, kind) if next(left, None) is not None else ToolOutcome("yes", ok=True)
+        return ToolOutcome("no", False, kind) if next(left, None) is not None else ToolOutcome("yes", ok=True)
 
     return MadeTools((contract("a"),), {"a": run})
 
@@ -51,15 +39,15 @@ def failing(times: int, kind: Kind) -> MadeTools:
 @pytest.mark.parametrize(
     ("failures", "kind", "idempotent", "attempts", "error"),
     [
-        (0, Kind.TRANSIENT, True, 1, None),
-        (2, Kind.TRANSIENT, True, 3, None),
-        (3, Kind.TRANSIENT, True, 3, "transient"),
-        (1, Kind.TRANSIENT, False, 1, "transient"),
-        (1, Kind.NOT_FOUND, True, 1, "not_found"),
+        (0, Failure.ISOLATION, True, 1, None),
+        (2, Failure.ISOLATION, True, 3, None),
+        (3, Failure.ISOLATION, True, 3, "isolation"),
+        (1, Failure.ISOLATION, False, 1, "isolation"),
+        (1, Failure.NOT_FOUND, True, 1, "not_found"),
     ],
 )
 def test_only_a_passing_failure_of_an_idempotent_tool_is_tried_again(
-    failures: int, kind: Kind, idempotent: bool, attempts: int, error: str | None
+    failures: int, kind: Failure, idempotent: bool, attempts: int, error: str | None
 ) -> None:
     execution = Execution(failing(failures, kind), AT_ONCE)
     done = execution.run(CALL, contract("a", idempotent=idempotent), threading.Event())
@@ -69,7 +57,7 @@ def test_only_a_passing_failure_of_an_idempotent_tool_is_tried_again(
 def test_a_cancelled_call_is_not_tried_again() -> None:
     cancel = threading.Event()
     cancel.set()
-    done = Execution(failing(5, Kind.TRANSIENT), RetryPolicy(wait_s=60)).run(CALL, contract("a"), cancel)
+    done = Execution(failing(5, Failure.ISOLATION), RetryPolicy(wait_s=60)).run(CALL, contract("a"), cancel)
     assert (done.attempts, done.error_class) == (1, "cancelled")
 
 
@@ -77,7 +65,7 @@ def test_a_run_whose_postcondition_does_not_hold_has_failed_and_is_not_repeated(
     tools = MadeTools((contract("a", Authority.WRITE),))
     execution = Execution(tools, AT_ONCE, {"a": lambda call, outcome: "the file is not there."})
     done = execution.run(CALL, tools.contracts[0], threading.Event())
-    assert (done.outcome.ok, done.error_class, len(tools.ran)) == (False, POSTCONDITION_FAILED, 1)
+    assert (done.outcome.ok, done.error_class, len(tools.ran)) == (False, "postcondition", 1)
     assert "the file is not there." in done.outcome.text
 
 
@@ -196,7 +184,7 @@ def test_a_tool_that_outlasts_the_deadline_is_cancelled_and_its_step_is_complete
 
 
 def test_the_status_bar_counts_calls_and_names_failures() -> None:
-    tools = MadeTools((contract("a"),), {"a": lambda a, c: Failed("no", False, Kind.NOT_FOUND)})
+    tools = MadeTools((contract("a"),), {"a": lambda a, c: ToolOutcome("no", False, Failure.NOT_FOUND)})
     caller = one_call()
     play(tools, caller, policy=ContextPolicy(status_bar=BarPolicy()), clock=Clock())
     bar = caller.started[1].packet.messages[-1].content or ""

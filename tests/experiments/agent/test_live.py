@@ -11,13 +11,12 @@ import pytest
 
 from experiments.agent.events import Answer, CallFinished, ToolFinished
 from experiments.agent.loop import run_turn
-from experiments.agent.readonly import ReadOnlyTools
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import FileTools
 from serving.assembler import Trajectory
 from serving.call import Caller, DecodeOptions, MeasuredCall, StartedCall
 from serving.client import Client, ReceivedToolCall, StreamEvent
 from serving.models import ensure
+from tests.support.made_tools import file_toolbox
 from tests.support.scripted import CONTEXT, received
 
 
@@ -69,7 +68,7 @@ def test_ids_and_cached_tokens_agree_over_a_tool_loop(live_server, tmp_path: Pat
         (received("head", '{"path": "notes.md", "lines": 40}', "four"),),
         (),
     ]
-    tools = ReadOnlyTools(FileTools(tmp_path))
+    tools = file_toolbox(tmp_path)
     model = ensure(live_server.model)
     settings = TurnSettings(
         context=CONTEXT, window=8192, decode=DecodeOptions(max_tokens=5), salt=f"loop-{uuid4().hex}"

@@ -18,9 +18,8 @@ from experiments.agent.events import (
     ToolStarted,
 )
 from experiments.agent.loop import CallFailedError, run_turn
-from experiments.agent.readonly import ReadOnlyTools
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import FileTools
+from experiments.agent.tools import Toolbox
 from serving.assembler import (
     AssistantTurn,
     BarMode,
@@ -33,14 +32,15 @@ from serving.assembler import (
 from serving.call import DecodeOptions
 from serving.client import ErrorKind, Exchange
 from serving.errors import UsageError
+from tests.support.made_tools import file_toolbox
 from tests.support.scripted import CONTEXT, ScriptedCaller, exchange, received
 
 
 @pytest.fixture
-def tools(tmp_path: Path) -> FileTools:
+def tools(tmp_path: Path) -> Toolbox:
     (tmp_path / "a.txt").write_text("alpha\n")
     (tmp_path / "b.txt").write_text("beta\n")
-    return ReadOnlyTools(FileTools(tmp_path))
+    return file_toolbox(tmp_path)
 
 
 def settings(**more: object) -> TurnSettings:
@@ -49,7 +49,7 @@ def settings(**more: object) -> TurnSettings:
 
 
 def play(
-    tools: ReadOnlyTools, *replies: Exchange, trajectory: Trajectory | None = None, **more: object
+    tools: Toolbox, *replies: Exchange, trajectory: Trajectory | None = None, **more: object
 ) -> tuple[list[AgentEvent], ScriptedCaller]:
     caller = ScriptedCaller(replies)
     start = trajectory or Trajectory(system="Be brief.", tools=tools.specs, turns=())
@@ -59,7 +59,7 @@ def play(
 READ_A = '{"path":   "a.txt"}'  # the odd spacing has to survive
 
 
-def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: ReadOnlyTools) -> None:
+def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: Toolbox) -> None:
     events, caller = play(
         tools, exchange("Let me look.", received("read_file", READ_A), reasoning="hm"), exchange("alpha")
     )
@@ -80,7 +80,7 @@ def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: ReadOn
     assert len(caller.started) == 2
 
 
-def test_every_request_repeats_the_one_before_and_adds_to_it(tools: ReadOnlyTools) -> None:
+def test_every_request_repeats_the_one_before_and_adds_to_it(tools: Toolbox) -> None:
     _, caller = play(
         tools,
         exchange("", received("read_file", READ_A, "one")),
@@ -93,7 +93,7 @@ def test_every_request_repeats_the_one_before_and_adds_to_it(tools: ReadOnlyTool
     assert all(start.packet.tools == caller.started[0].packet.tools for start in caller.started)
 
 
-def test_several_calls_of_one_message_run_in_their_order(tools: ReadOnlyTools) -> None:
+def test_several_calls_of_one_message_run_in_their_order(tools: Toolbox) -> None:
     events, _ = play(
         tools,
         exchange(
@@ -117,9 +117,7 @@ def test_several_calls_of_one_message_run_in_their_order(tools: ReadOnlyTools) -
         (received("read_file", '{"path": "../a"}'), "'..'"),
     ],
 )
-def test_a_wrong_call_is_answered_in_words_and_the_turn_goes_on(
-    tools: ReadOnlyTools, call, words: str
-) -> None:
+def test_a_wrong_call_is_answered_in_words_and_the_turn_goes_on(tools: Toolbox, call, words: str) -> None:
     events, _ = play(tools, exchange("", call), exchange("sorry"))
     finished = next(event for event in events if isinstance(event, ToolFinished))
     assert not finished.outcome.ok
@@ -129,7 +127,7 @@ def test_a_wrong_call_is_answered_in_words_and_the_turn_goes_on(
     assert answer.trajectory.turns[1].results[0].failed
 
 
-def test_a_missing_or_repeated_id_is_replaced_and_said(tools: ReadOnlyTools) -> None:
+def test_a_missing_or_repeated_id_is_replaced_and_said(tools: Toolbox) -> None:
     events, _ = play(
         tools,
         exchange("", received("head", READ_A, "call_0")),
@@ -142,7 +140,7 @@ def test_a_missing_or_repeated_id_is_replaced_and_said(tools: ReadOnlyTools) -> 
     assert len({event.call.id for event in started}) == 3
 
 
-def test_a_call_between_code_fences_is_run_and_recorded_as_such(tools: ReadOnlyTools) -> None:
+def test_a_call_between_code_fences_is_run_and_recorded_as_such(tools: Toolbox) -> None:
     text = 'I will read it.\n```json\n{"name": "read_file", "arguments": {"path":  "a.txt"}}\n```'
     events, caller = play(tools, exchange(text), exchange("alpha"))
     first = next(event for event in events if isinstance(event, CallFinished))
@@ -152,14 +150,14 @@ def test_a_call_between_code_fences_is_run_and_recorded_as_such(tools: ReadOnlyT
     assert calling.tool_calls[0].arguments == '{"path":  "a.txt"}'
 
 
-def test_fences_are_left_alone_where_they_are_not_accepted(tools: ReadOnlyTools) -> None:
+def test_fences_are_left_alone_where_they_are_not_accepted(tools: Toolbox) -> None:
     text = '```json\n{"name": "read_file", "arguments": {"path": "a.txt"}}\n```'
     events, _ = play(tools, exchange(text), accept=frozenset())
     assert isinstance(events[-1], Answer)
     assert events[-1].text == text
 
 
-def test_a_model_that_only_calls_tools_is_stopped_and_its_steps_are_kept(tools: ReadOnlyTools) -> None:
+def test_a_model_that_only_calls_tools_is_stopped_and_its_steps_are_kept(tools: Toolbox) -> None:
     replies = [exchange("", received("head", READ_A, f"c{n}")) for n in range(3)]
     events, caller = play(tools, *replies, max_iterations=3)
     assert isinstance(events[-1], GaveUp)
@@ -168,7 +166,7 @@ def test_a_model_that_only_calls_tools_is_stopped_and_its_steps_are_kept(tools: 
     assert len(caller.started) == 3
 
 
-def test_a_packet_that_does_not_fit_is_not_sent_and_the_numbers_are_told(tools: ReadOnlyTools) -> None:
+def test_a_packet_that_does_not_fit_is_not_sent_and_the_numbers_are_told(tools: Toolbox) -> None:
     events, caller = play(tools, window=150)
     assert isinstance(events[-1], GaveUp)
     assert events[-1].reason is GaveUpReason.HAND_OFF
@@ -177,14 +175,14 @@ def test_a_packet_that_does_not_fit_is_not_sent_and_the_numbers_are_told(tools: 
     assert caller.started == []
 
 
-def test_a_failed_call_is_an_error_with_what_was_done_before_it(tools: ReadOnlyTools) -> None:
+def test_a_failed_call_is_an_error_with_what_was_done_before_it(tools: Toolbox) -> None:
     with pytest.raises(CallFailedError, match="stub broke") as failed:
         play(tools, exchange("", received("head", READ_A)), exchange("al", error=ErrorKind.CUT))
     assert len(failed.value.trajectory.turns) == 2
     assert failed.value.call.exchange.text == "al"
 
 
-def test_a_turn_that_is_closed_cancels_its_call_and_has_not_happened(tools: ReadOnlyTools) -> None:
+def test_a_turn_that_is_closed_cancels_its_call_and_has_not_happened(tools: Toolbox) -> None:
     caller = ScriptedCaller([exchange("a long answer")])
     start = Trajectory(tools=tools.specs, turns=())
     turn = run_turn(caller, tools, start, "hello", settings())
@@ -195,7 +193,7 @@ def test_a_turn_that_is_closed_cancels_its_call_and_has_not_happened(tools: Read
     assert start.turns == ()
 
 
-def test_a_finished_call_is_not_cancelled(tools: ReadOnlyTools) -> None:
+def test_a_finished_call_is_not_cancelled(tools: Toolbox) -> None:
     caller = ScriptedCaller([exchange("", received("head", READ_A))])
     turn = run_turn(caller, tools, Trajectory(tools=tools.specs, turns=()), "hello", settings())
     while not isinstance(next(turn), ToolStarted):
@@ -204,12 +202,12 @@ def test_a_finished_call_is_not_cancelled(tools: ReadOnlyTools) -> None:
     assert not caller.started[0].cancelled
 
 
-def test_a_question_that_utf8_cannot_carry_is_refused(tools: ReadOnlyTools) -> None:
+def test_a_question_that_utf8_cannot_carry_is_refused(tools: Toolbox) -> None:
     with pytest.raises(UsageError, match="surrogate"):
         next(run_turn(ScriptedCaller([]), tools, Trajectory(turns=()), "a\ud800", settings()))
 
 
-def test_a_bar_that_stays_is_repeated_over_the_calls_of_a_run(tools: ReadOnlyTools) -> None:
+def test_a_bar_that_stays_is_repeated_over_the_calls_of_a_run(tools: Toolbox) -> None:
     policy = ContextPolicy(status_bar=BarPolicy(mode=BarMode.APPEND))
     events, caller = play(
         tools, exchange("", received("read_file", READ_A)), exchange("alpha"), policy=policy

@@ -9,13 +9,12 @@ import pytest
 from rich.console import Console
 
 from experiments.agent.callform import CallForm
-from experiments.agent.readonly import ReadOnlyTools
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import FileTools
 from experiments.cli.chat_session import ChatParts, ChatSession, SavedCall, keyboard_lines
 from serving.call import DecodeOptions
 from serving.client import ErrorKind, Exchange, StreamEvent, TextDelta
 from serving.errors import LabError
+from tests.support.made_tools import file_toolbox
 from tests.support.scripted import CONTEXT, ScriptedCaller, ScriptedStart, exchange, received
 
 
@@ -46,7 +45,7 @@ class Conversation:
         self.out, self.saved = io.StringIO(), io.StringIO()
         self.callers_made = 0
         self.engine_error: LabError | None = None
-        tools = ReadOnlyTools(FileTools(root))
+        tools = file_toolbox(root)
         parts = ChatParts(
             new_caller=self._new_caller,
             tools=tools,
