@@ -18,11 +18,11 @@ from serving.assembler import (
     RunLimits,
     SystemState,
     TaskState,
+    TodoItem,
     ToolCall,
     Trajectory,
     history_items,
     part_id,
-    working_directory,
 )
 from serving.assembler.record import canonical_json
 
@@ -77,19 +77,13 @@ class Progress:
         limits = RunLimits.model_validate({**dict(given.limits), **update})
         return given.model_copy(update={"limits": limits})
 
-    def bar(self, system: SystemState, now: datetime) -> BarState:
+    def bar(self, system: SystemState, todo: tuple[TodoItem, ...], now: datetime) -> BarState:
         """What a status bar shows beside the log."""
-        return BarState(now=now, times=dict(self.times), errors=self.errors, system=system)
+        return BarState(now=now, times=dict(self.times), errors=self.errors, system=system, todo=todo)
 
     def expired(self, deadline_s: float | None, now: datetime) -> bool:
         """Whether the task's time is over."""
         return deadline_s is not None and now >= self.started_at + timedelta(seconds=deadline_s)
-
-    def directory(self, trajectory: Trajectory, system: SystemState) -> str | None:
-        """Where the shell stands after the calls so far; None: unknown."""
-        if system.shell_tool is None:
-            return system.cwd
-        return working_directory(self.log(trajectory), system.shell_tool, system.cwd, system.home)
 
 
 def call_key(call: ToolCall) -> str:

@@ -19,6 +19,7 @@ from serving.assembler import (
     RequestContext,
     SystemState,
     TaskState,
+    TodoItem,
 )
 from serving.call import DecodeOptions
 from serving.redact import PERSONAL, Redactor, SecretKind, SecretRedactor
@@ -26,6 +27,14 @@ from serving.stores import ArtifactStore, EventQueue
 
 SECRETS: Final = SecretRedactor(frozenset(SecretKind) - PERSONAL)
 """What opens a door is cut; what names a person stays, for the user's own files are full of it."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a status bar shows of the world outside the log."""
+
+    system: SystemState = field(default_factory=SystemState)
+    todo: tuple[TodoItem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,8 +78,8 @@ class TurnSettings:
     """Characters."""
     events: EventQueue | None = None
     """What happens around the agent; drained into the end of the next request."""
-    system: SystemState = field(default_factory=SystemState)
-    """The machine that the tools act on, for the status bar."""
+    surroundings: Callable[[], Surroundings] = Surroundings
+    """Looked at before every request."""
     run_id: str = ""
     surface: str = ""
 

@@ -42,6 +42,7 @@ class TurnWork:
     def request(self, progress: Progress, trajectory: Trajectory) -> AssemblyRequest:
         """The next model call's request: the log as it is, the head and the offered tools as they were."""
         settings, now = self.settings, self.settings.now()
+        around = settings.surroundings()
         request = trajectory.request(
             trajectory.calls - 1,
             context=settings.context.model_copy(update={"now": now}),
@@ -49,7 +50,7 @@ class TurnWork:
             max_output=settings.decode.max_tokens,
             extra=settings.deferred.catalogue,
             state=progress.state(settings.state, settings.deadline_s),
-            bar=progress.bar(settings.system, now),
+            bar=progress.bar(around.system, around.todo, now),
             run_id=settings.run_id,
             surface=settings.surface,
         )

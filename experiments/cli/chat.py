@@ -72,7 +72,7 @@ def chat(
     tools = build_toolbox([GroupName.FILES], World(workspace=Workspace(root)))
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
-        stack.enter_context(_minding_signals())
+        stack.enter_context(minding_signals())
         saving = stack.enter_context(open_for_saving(save)) if save is not None else None
         progress = stack.enter_context(ConsoleProgress())
         if url is not None:
@@ -134,7 +134,7 @@ def _parts(
         salt="replaced-by-the-session",
         surface=served.name,
     )
-    new_caller, show = _callers(served, thinking)
+    new_caller, show = callers(served, thinking)
     return ChatParts(
         new_caller=new_caller,
         tools=tools,
@@ -146,10 +146,11 @@ def _parts(
     )
 
 
-def _callers(
-    served: Served, thinking: bool | None
+def callers(
+    served: Served, thinking: bool | None, *, token_in: bool = False
 ) -> tuple[Callable[[], ModelCaller], Callable[[Rendered], list[ShownToken]]]:
     """How calls are made, measured where the template is known, and how a prompt's tokens are shown."""
+    from experiments.agent.tokenin import TokenInCaller
     from experiments.agent.unmeasured import UnmeasuredCaller
     from serving.call import Caller
     from serving.chat import ChatRenderer, ChatTokenizer, probe_template
@@ -169,11 +170,16 @@ def _callers(
             f"{served.name} {'does not' if template is not None else 'is not known here'}: leave the option out."
         )
     if template is None:
+        if token_in:
+            raise UsageError(
+                f"--token-in needs the files of {served.name}, which are not here: give --model."
+            )
         return (lambda: UnmeasuredCaller(served.client, served.name)), (lambda _rendered: [])
     kwargs = {} if thinking is None else {"enable_thinking": thinking}
 
     def new_caller() -> ModelCaller:
-        return Caller(
+        made = TokenInCaller if token_in else Caller
+        return made(
             served.client,
             template.folder,
             block_size=template.block_size,
@@ -185,7 +191,7 @@ def _callers(
 
 
 @contextmanager
-def _minding_signals() -> Iterator[None]:
+def minding_signals() -> Iterator[None]:
     """Inside, SIGTERM leaves every `with` and ends the program; Ctrl-C only stops an answer.
 
     SIGINT is set too: a program that a script started in the background inherits it as ignored.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
+from types import MappingProxyType
+from typing import Final
 
 from rich.console import Console
 from rich.text import Text
@@ -21,7 +23,7 @@ from experiments.agent.events import (
     ToolStarted,
 )
 from experiments.cli.untrusted import untrusted
-from serving.assembler import ToolSpec
+from serving.assembler import ToolCall, ToolSpec
 from serving.call import MeasuredCall
 from serving.chat import ShownToken
 from serving.client import ReasoningDelta, StreamEvent, TextDelta, ToolCallFragment
@@ -33,6 +35,14 @@ TOOL_RESULT = "dim"
 SPECIAL = "bold magenta"
 TOKEN_ID = "dim cyan"  # noqa: S105 (no password)
 RESULT_LINES_SHOWN = 12
+
+FORM_WARNINGS: Final = MappingProxyType(
+    {
+        CallForm.FENCED: "the tool call came between code fences and not in the template's form",
+        CallForm.BARE: "the tool call came as bare JSON and not in the template's form",
+        CallForm.MALFORMED: "the tool call cannot be read",
+    }
+)
 
 
 class ChatView:
@@ -50,19 +60,21 @@ class ChatView:
                 self._stream(arrived)
             case CallFinished(call=call, said=said):
                 self.end_line()
-                if said.form is CallForm.FENCED:
-                    self.warn("the tool call came between code fences and not in the template's form")
+                if said.form in FORM_WARNINGS:
+                    self.warn(FORM_WARNINGS[said.form])
                 self._console.print(Text(call_line(call), style="dim"))
                 for warning in warnings(call):
                     self.warn(warning)
-            case ToolStarted(call=call, form=form, received_id=received_id):
+            case ToolStarted(call=call, form=form, received_id=received_id, early=early):
+                self.end_line()
                 if form is CallForm.NATIVE and received_id != call.id:
                     self.warn(
                         f"the call's id {visible(str(received_id))} is missing or taken; it goes on as {call.id}"
                     )
-                self._print("⚙ ", TOOL_CALL)
-                self._print(f"{call.name}({call.arguments})\n", TOOL_CALL)
-            case ToolFinished(outcome=outcome):
+                self._call(call, " while the model still writes" if early else "")
+            case ToolFinished(call=call, outcome=outcome, refusal=refusal):
+                if refusal is not None:
+                    self._call(call, f" refused: {refusal.value}")
                 self._print(f"{_first_lines(outcome.text)}\n", TOOL_RESULT if outcome.ok else "dim red")
             case GaveUp(sentence=sentence):
                 self.warn(sentence)
@@ -102,6 +114,10 @@ class ChatView:
             properties = spec.parameters.get("properties")
             names = ", ".join(properties) if isinstance(properties, dict) else ""
             self._console.print(Text(f"{spec.name}({names})  {spec.description}", style="dim"))
+
+    def _call(self, call: ToolCall, remark: str) -> None:
+        self._print("⚙ ", TOOL_CALL)
+        self._print(f"{call.name}({call.arguments}){remark}\n", TOOL_CALL)
 
     def _stream(self, arrived: StreamEvent) -> None:
         match arrived:

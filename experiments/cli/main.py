@@ -12,6 +12,7 @@ import typer
 
 from experiments.cli import (
     ablate,
+    agent,
     assembly,
     attend,
     chat,
@@ -63,6 +64,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("chat")(chat.chat)
+app.command("agent")(agent.agent)
 app.command("attend")(attend.attend)
 app.command("lint")(lint.lint)
 app.command("ttft")(ttft.ttft)
