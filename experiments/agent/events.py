@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.agent.callform import CallForm, Said
+from experiments.agent.progress import Progress
 from experiments.agent.refusals import RefusalReason
 from experiments.agent.tools import ToolOutcome
 from serving.assembler import AssemblyRequest, HandOff, Packet, Rendered, ToolCall, Trajectory
@@ -90,6 +91,8 @@ class Answer:
 
     text: str
     trajectory: Trajectory
+    progress: Progress
+    """For the next turn of the conversation."""
 
 
 class GaveUpReason(StrEnum):
@@ -112,6 +115,8 @@ class GaveUp:
     reason: GaveUpReason
     sentence: str
     trajectory: Trajectory
+    progress: Progress
+    """For the next turn of the conversation."""
     hand_off: HandOff | None = None
 
 

@@ -45,31 +45,40 @@ class CallFailedError(LabError):
 
 
 def run_turn(
-    caller: ModelCaller, tools: Tools, trajectory: Trajectory, question: str, settings: TurnSettings
+    caller: ModelCaller,
+    tools: Tools,
+    trajectory: Trajectory,
+    question: str,
+    settings: TurnSettings,
+    *,
+    progress: Progress | None = None,
 ) -> Generator[AgentEvent, None, None]:
     """Answer one user message; the last event is `Answer` or `GaveUp` and carries the new trajectory.
 
     The tools offered are those of `trajectory`; of the calls of one message, those that only read run side by
-    side, and may start while the model still writes (`StepTools.offer`). `trajectory` is not changed, so a
-    turn that is closed, interrupted or failed has not happened; tools that ran then are cancelled. Closing the
-    generator cancels the running call; then its salt is not to be used again. Raises `CallFailedError`, and
-    what the caller raises (`InequalityError`).
+    side, and may start while the model still writes (`StepTools.offer`). A consequential, writing or
+    non-idempotent tool waits for the end of the message, so a message that fails has changed nothing.
+    `trajectory` is not changed: a turn that is closed, interrupted or failed is in no history, its running
+    tools are cancelled, and only what a writing tool did in an earlier message of it stays done. Closing the
+    generator cancels the running call; then its salt is not to be used again, and neither is it after a
+    deadline. `progress` is that of the turn before, where contracts were loaded or events came. Raises
+    `CallFailedError`, and what the caller raises (`InequalityError`).
     """
     require_unicode_text(question, "the question")
     work = TurnWork(tools, settings)
     now = settings.now()
     trajectory = _extended(trajectory, UserTurn(text=settings.redactor.redact(question).text))
-    progress = Progress(started_at=now).at(last_id(trajectory), now)
+    progress = (progress or Progress(started_at=now)).next_turn(now).at(last_id(trajectory), now)
     for iteration in range(settings.max_iterations):
         if work.expired(progress):
-            yield _out_of_time(settings, trajectory)
+            yield _out_of_time(settings, trajectory, progress)
             return
         progress = work.with_events(progress, trajectory)
         request = work.request(progress, trajectory)
         faults = work.faults(request)
         started = caller.start(request, settings.policy, settings.decode, salt=settings.salt, faults=faults)
         if isinstance(started, HandOff):
-            yield GaveUp(GaveUpReason.HAND_OFF, hand_off_sentence(started), trajectory, started)
+            yield GaveUp(GaveUpReason.HAND_OFF, hand_off_sentence(started), trajectory, progress, started)
             return
         step = work.step(progress, trajectory)
         try:
@@ -78,7 +87,7 @@ def run_turn(
                 iteration, started, step, progress, request=request, fault_names=names
             )
             if not in_time:
-                yield _out_of_time(settings, trajectory)
+                yield _out_of_time(settings, trajectory, progress)
                 return
             call = started.finish()
             if call.exchange.error is not None:
@@ -88,7 +97,7 @@ def run_turn(
             yield CallFinished(iteration, call, said, cut)
             if said.form is CallForm.NONE:
                 answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
-                yield Answer(said.text, _extended(trajectory, answer))
+                yield Answer(said.text, _extended(trajectory, answer), progress)
                 return
             if not said.calls:
                 trajectory = _asked_again(trajectory, said)
@@ -104,6 +113,7 @@ def run_turn(
                 f"Expected new calls, and the model made the same one more than {settings.max_same_calls} "
                 "times: ask again in another way.",
                 trajectory,
+                progress,
             )
             return
     yield GaveUp(
@@ -111,6 +121,7 @@ def run_turn(
         f"Expected an answer within {settings.max_iterations} model calls, and the model still calls tools: "
         "ask again in another way, or allow more.",
         trajectory,
+        progress,
     )
 
 
@@ -137,11 +148,12 @@ def _asked_again(trajectory: Trajectory, said: Said) -> Trajectory:
     return _extended(_extended(trajectory, answer), UserTurn(text=UNREADABLE_CALL))
 
 
-def _out_of_time(settings: TurnSettings, trajectory: Trajectory) -> GaveUp:
+def _out_of_time(settings: TurnSettings, trajectory: Trajectory, progress: Progress) -> GaveUp:
     return GaveUp(
         GaveUpReason.DEADLINE,
         f"Expected an answer within {settings.deadline_s:g} s, and the time is over: allow more, or ask for less.",
         trajectory,
+        progress,
     )
 
 

@@ -48,6 +48,10 @@ class Progress:
     errors: tuple[ErrorFacts, ...] = ()
     placed: tuple[Placed, ...] = ()
 
+    def next_turn(self, now: datetime) -> Progress:
+        """What a new user message begins with: its own time and counts, and a log that still holds all."""
+        return replace(self, started_at=now, seen=MappingProxyType({}), tools_run=0)
+
     def at(self, item_id: str, now: datetime, call_id: str | None = None) -> Progress:
         """With the time of a turn, or of one result of it."""
         owner = item_id if call_id is None else part_id(item_id, call_id)

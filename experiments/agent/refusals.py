@@ -15,6 +15,8 @@ from serving.assembler import Observation, TaskState, ToolCall, ToolContract, st
 
 _SHOWN = 80
 """Characters of a name that a model made up."""
+_LIST_SHOWN = 400
+"""Characters of a list of names: an observation stays far below its limit."""
 
 
 class RefusalReason(StrEnum):
@@ -97,7 +99,7 @@ class Catalogue:
                 f"{name} was not loaded; its definition follows now. Read it, and call it again.",
                 (name,),
             )
-        known = ", ".join(self.callable) or "none"
+        known = _cut(", ".join(self.callable) or "none", _LIST_SHOWN)
         return Refusal(
             RefusalReason.UNKNOWN_TOOL, f"There is no tool {name[:_SHOWN]!r}; the tools are {known}."
         )
@@ -144,10 +146,11 @@ def _signature(contract: ToolContract) -> str:
     if not isinstance(properties, dict) or not properties:
         return "no arguments"
     needed = required if isinstance(required, list) else []
-    return ", ".join(
+    takes = ", ".join(
         f"{name}: {_type(schema)}{'' if name in needed else ' (optional)'}"
         for name, schema in properties.items()
     )
+    return _cut(takes, _LIST_SHOWN)
 
 
 def _type(schema: object) -> str:
@@ -155,6 +158,6 @@ def _type(schema: object) -> str:
     return kind if isinstance(kind, str) else "any"
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, limit: int = 200) -> str:
     text = text.encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= 200 else f"{text[:200]}…"
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -14,7 +14,7 @@ from typing import IO, Final, Literal, TypeVar
 
 from pydantic import JsonValue
 
-from experiments.agent.callform import CallForm
+from experiments.agent.callform import CallForm, Said
 from experiments.agent.events import (
     AgentEvent,
     Answer,
@@ -201,24 +201,28 @@ def _step(started: CallStarted, finished: CallFinished, ran: tuple[SavedTool, ..
         predicted_cached_tokens=None if started.prediction is None else started.prediction.cached_tokens,
         first_break=None if finding is None else finding.cause.value,
         form=finished.said.form,
-        exchange=_kept(call.exchange, finished),
+        exchange=_without_request(kept(call.exchange, finished.said, finished.cut)),
         replayable=not finished.cut,
         ran=ran,
     )
 
 
-def _kept(exchange: Exchange, finished: CallFinished) -> dict[str, JsonValue]:
+def kept(exchange: Exchange, said: Said, cut: tuple[str, ...]) -> Exchange:
     """The exchange as it may be kept: what the model wrote of a secret is in no text and in no ids."""
-    update: dict[str, object] = {"request": {}}
-    if finished.cut:
-        update |= {
-            "output_token_ids": None,
-            "text": finished.said.text,
-            "reasoning": finished.said.reasoning or "",
-            "tool_calls": (),
-        }
-    kept: dict[str, JsonValue] = json.loads(exchange.model_copy(update=update).model_dump_json())
-    return kept
+    if not cut:
+        return exchange
+    update = {
+        "output_token_ids": None,
+        "text": said.text,
+        "reasoning": said.reasoning or "",
+        "tool_calls": (),
+    }
+    return exchange.model_copy(update=update)
+
+
+def _without_request(exchange: Exchange) -> dict[str, JsonValue]:
+    bare: dict[str, JsonValue] = json.loads(exchange.model_dump_json(exclude={"request"}))
+    return bare
 
 
 def _read(kind: type[_R], path: Path) -> _R:

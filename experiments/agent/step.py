@@ -173,13 +173,17 @@ class StepTools:
                 "times is once too often: use the results that came."
             )
             return _Verdict(position, received, Refusal(RefusalReason.REPEATED_CALL, sentence), seen[key])
-        refusal = rules.catalogue.refusal(call, _with_run(rules.state, tools_run))
+        refusal = rules.catalogue.refusal(call, _with_run(rules.state, tools_run)) or self._too_late()
         if refusal is None:
             name = call_sha256(rules.run_id, rules.number, position, call)
             refusal = unapproved(call, rules.catalogue.callable[call.name], name, rules.approver)
-        if refusal is None and rules.expired is not None and rules.expired():
-            refusal = Refusal(RefusalReason.CANCELLED, "The time of the task is over.")
+            refusal = refusal or self._too_late()  # who decides may take long
         return _Verdict(position, received, refusal, seen[key])
+
+    def _too_late(self) -> Refusal | None:
+        if self.rules.expired is None or not self.rules.expired():
+            return None
+        return Refusal(RefusalReason.CANCELLED, "The time of the task is over.")
 
     def _adopted(self, position: int, call: ToolCall) -> RunningTool | None:
         """The tool that started early for this very call; one that started for another is cancelled."""

@@ -89,17 +89,17 @@ class TurnWork:
             if isinstance(item.payload, ToolContract)
         }
         deferred = {tool.contract.spec.name for tool in settings.deferred.tools}
+        # A turn that failed goes on under a new salt: no reference and no approval is that of the first try.
+        attempt = f"{settings.run_id}/{settings.salt}"
         rules = StepRules(
             catalogue=Catalogue({**offered, **loaded}, frozenset(deferred - loaded.keys())),
             state=progress.state(settings.state, settings.deadline_s),
             execution=Execution(self.tools, settings.retry, settings.postconditions),
-            results=ResultWriter(
-                settings.redactor, settings.artifacts, settings.longest_result, settings.run_id
-            ),
+            results=ResultWriter(settings.redactor, settings.artifacts, settings.longest_result, attempt),
             approver=settings.approver,
             seen=progress.seen,
             max_same_calls=settings.max_same_calls,
-            run_id=settings.run_id or settings.salt,
+            run_id=attempt,
             number=trajectory.calls - 1,
             now=settings.now,
             expired=None if settings.deadline_s is None else lambda: self.expired(progress),

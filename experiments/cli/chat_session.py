@@ -18,6 +18,7 @@ from experiments.agent.callform import CallForm
 from experiments.agent.events import Answer, CallFinished, CallStarted, FinishedCall, GaveUp, GaveUpReason
 from experiments.agent.loop import CallFailedError, run_turn
 from experiments.agent.protocols import ModelCaller, Tools
+from experiments.agent.saving import kept
 from experiments.agent.settings import TurnSettings
 from experiments.cli.chat_view import ChatView
 from experiments.cli.untrusted import untrusted
@@ -45,6 +46,10 @@ COMMAND_HELP = {
     ChatCommand.RESET: "forget the conversation and begin with a cold cache",
     ChatCommand.QUIT: "end (as Ctrl-D does); Ctrl-C stops an answer",
 }
+
+
+_COMPLETE = frozenset({GaveUpReason.MAX_ITERATIONS, GaveUpReason.REPEATED_CALL})
+"""Reasons after which the turn's steps are whole, so that the conversation may go on from them."""
 
 
 class SavedCall(BaseModel):
@@ -113,11 +118,11 @@ class ChatSession:
                     match event:
                         case CallStarted(rendered=rendered):
                             self._started(rendered)
-                        case CallFinished(call=call, said=said):
-                            self._record(call, said.form)
+                        case CallFinished(call=call, said=said, cut=cut):
+                            self._record(call, kept(call.exchange, said, cut), said.form)
                         case Answer(trajectory=trajectory):
                             self._trajectory = trajectory
-                        case GaveUp(reason=GaveUpReason.MAX_ITERATIONS, trajectory=trajectory):
+                        case GaveUp(reason=reason, trajectory=trajectory) if reason in _COMPLETE:
                             self._trajectory = trajectory  # its steps are complete, so the user may go on
                     self._view.show(event)
                     answered = isinstance(event, Answer)
@@ -126,7 +131,7 @@ class ChatSession:
             self._renew()
         except LabError as error:
             if isinstance(error, CallFailedError):
-                self._record(error.call, None)
+                self._record(error.call, error.call.exchange, None)
             self._view.end_line()
             self._parts.check()  # a dead engine ends the conversation, with its root cause
             self._view.warn(f"{error} This question is forgotten, and the next one begins with a cold cache.")
@@ -139,11 +144,11 @@ class ChatSession:
             shared = 0 if before is None else _shared(before.token_ids, rendered.token_ids)
             self._view.tokens(self._parts.show_tokens(rendered), start=shared)
 
-    def _record(self, call: FinishedCall, form: CallForm | None) -> None:
+    def _record(self, call: FinishedCall, exchange: Exchange, form: CallForm | None) -> None:
         if self._save is None:
             return
         predicted = call.prediction.cached_tokens if isinstance(call, MeasuredCall) else None
-        saved = SavedCall(exchange=call.exchange, predicted_cached_tokens=predicted, call_form=form)
+        saved = SavedCall(exchange=exchange, predicted_cached_tokens=predicted, call_form=form)
         self._save.write(saved.model_dump_json() + "\n")
         self._save.flush()
 
