@@ -234,6 +234,10 @@ def _read(kind: type[_R], path: Path) -> _R:
 
 def _parsed(kind: type[_R], text: str, where: str) -> _R:
     try:
-        return kind.model_validate(json.loads(text))
+        value = json.loads(text)
     except ValueError as error:
         raise UsageError(f"{where} is not JSON: {error}.") from error
+    try:
+        return kind.model_validate(value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error

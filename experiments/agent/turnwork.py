@@ -173,7 +173,7 @@ class TurnWork:
         return progress
 
     def _contracts(self, trajectory: Trajectory) -> dict[str, ToolContract]:
-        """Of the offered tools, in their order; one that nothing runs is offered as reading and refused later."""
+        """Of the offered tools, in their order; one that nothing runs is what `tools` say of it."""
         known = {contract.spec.name: contract for contract in self.tools.contracts}
         return {
             spec.name: known.get(spec.name, ToolContract(spec=spec)).model_copy(update={"spec": spec})
