@@ -91,13 +91,13 @@ class RunningTool:
     def __init__(self, execution: Execution, call: ToolCall, contract: ToolContract) -> None:
         self.call = call
         self.cancel = threading.Event()
-        self._done: Future[Executed] = Future()
+        self.done: Future[Executed] = Future()
 
         def work() -> None:
             try:
-                self._done.set_result(execution.run(call, contract, self.cancel))
+                self.done.set_result(execution.run(call, contract, self.cancel))
             except BaseException as defect:  # noqa: BLE001 - handed to whoever waits, who raises it
-                self._done.set_exception(defect)
+                self.done.set_exception(defect)
 
         # A daemon: a tool that does not stop must not keep the program from ending.
         threading.Thread(target=work, name=f"tool-{call.name[:40]}", daemon=True).start()
@@ -106,18 +106,18 @@ class RunningTool:
         """What came of it; once `expired`, the tool is asked to stop and has `CANCEL_GRACE_S` to do so."""
         while expired is not None:
             try:
-                return self._done.result(timeout=0.05)
+                return self.done.result(timeout=0.05)
             except TimeoutError:
-                if self._done.done() or not expired():
+                if self.done.done() or not expired():
                     continue
                 self.cancel.set()
-                return self.stopped()
-        return self._done.result()
+                return self._stopped()
+        return self.done.result()
 
-    def stopped(self) -> Executed:
+    def _stopped(self) -> Executed:
         """The outcome of a cancelled tool, within its grace; what comes later is lost."""
         try:
-            return self._done.result(timeout=CANCEL_GRACE_S)
+            return self.done.result(timeout=CANCEL_GRACE_S)
         except TimeoutError:
             late = ToolOutcome(f"{self.call.name} was cancelled and did not stop.", ok=False)
             return Executed(late, 1, Failure.CANCELLED.value)

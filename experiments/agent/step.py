@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -16,13 +17,13 @@ from experiments.agent.approval import Approver, call_sha256, unapproved
 from experiments.agent.callform import CallForm, ReceivedCall, Said
 from experiments.agent.callids import CallIds
 from experiments.agent.events import ToolFinished, ToolStarted
-from experiments.agent.execution import Executed, Execution, RunningTool
+from experiments.agent.execution import CANCEL_GRACE_S, Execution, RunningTool
 from experiments.agent.progress import call_key
 from experiments.agent.refusals import Catalogue, Refusal, RefusalReason
 from experiments.agent.results import ResultWriter
 from experiments.agent.streamed import StreamedCall
 from experiments.agent.tools import ToolOutcome
-from serving.assembler import Authority, TaskState, ToolCall, ToolContract, ToolResult
+from serving.assembler import Authority, ErrorFacts, TaskState, ToolCall, ToolContract, ToolResult
 from serving.text import find_surrogate
 
 StepEvents = Generator[ToolStarted | ToolFinished, None, "StepOutcome"]
@@ -56,8 +57,8 @@ class StepOutcome:
     """One for every call, in call order."""
     seen: Mapping[str, int]
     tools_run: int
-    error_classes: tuple[tuple[str, str, tuple[str, ...]], ...]
-    """Call id, error class and next actions of every call that failed."""
+    errors: tuple[ErrorFacts, ...]
+    """Of every call that failed or was refused."""
     to_load: tuple[str, ...]
     """Deferred tools that were called for."""
     repeated: bool
@@ -69,6 +70,12 @@ class _Verdict(NamedTuple):
     received: ReceivedCall
     refusal: Refusal | None
     made: int
+
+
+class _Ended(NamedTuple):
+    result: ToolResult
+    event: ToolFinished
+    error: ErrorFacts | None
 
 
 @dataclass
@@ -110,9 +117,7 @@ class StepTools:
         """Run what has not started yet, and give every result; raises what an `Approver` raises."""
         rules = self.rules
         seen = Counter(rules.seen)
-        results: list[ToolResult] = []
-        errors: list[tuple[str, str, tuple[str, ...]]] = []
-        refusals: list[tuple[ToolCall, Refusal]] = []
+        ended: list[_Ended] = []
         tools_run = 0
         for batch in _batches(said.calls, rules.catalogue):
             verdicts: list[_Verdict] = []
@@ -127,41 +132,48 @@ class StepTools:
                         yield ToolStarted(received.call, said.form, received.received_id)
                     contract = rules.catalogue.callable[received.call.name]
                     started[position] = adopted or self._start(received.call, contract)
-            for position, received, refusal, made in verdicts:
-                call, now = received.call, rules.now()
-                if refusal is not None:
-                    refusals.append((call, refusal))
-                    result = rules.results.refused(call, refusal, now)
-                    errors.append((call.id, refusal.reason.value, refusal.next_actions))
-                    yield ToolFinished(call, ToolOutcome(result.content, ok=False), refusal=refusal.reason)
-                else:
-                    executed = started[position].wait(rules.expired)
-                    now = rules.now()
-                    place = (rules.number, position)
-                    result = rules.results.ran(call, executed, made=made, place=place, now=now)
-                    if executed.error_class is not None:
-                        errors.append((call.id, executed.error_class, ()))
-                    yield ToolFinished(call, _shown(result, executed), attempts=executed.attempts)
-                results.append(result)
+            for verdict in verdicts:
+                ended.append(self._ended(verdict, started.get(verdict.position)))
+                yield ended[-1].event
+        refused = [(one.event.call.name, one.event.refusal) for one in ended]
         return StepOutcome(
-            results=tuple(results),
+            results=tuple(one.result for one in ended),
             seen=seen,
             tools_run=tools_run,
-            error_classes=tuple(errors),
+            errors=tuple(one.error for one in ended if one.error is not None),
             to_load=tuple(
-                dict.fromkeys(
-                    call.name for call, refusal in refusals if refusal.reason is RefusalReason.NOT_LOADED
-                )
+                dict.fromkeys(name for name, reason in refused if reason is RefusalReason.NOT_LOADED)
             ),
-            repeated=any(refusal.reason is RefusalReason.REPEATED_CALL for _, refusal in refusals),
+            repeated=any(reason is RefusalReason.REPEATED_CALL for _, reason in refused),
         )
 
     def cancel(self) -> None:
         """Ask every tool that runs to stop, and wait until all have, or their grace is over."""
         for tool in self._running:
             tool.cancel.set()
-        for tool in self._running:
-            tool.stopped()
+        wait([tool.done for tool in self._running], timeout=CANCEL_GRACE_S)
+
+    def _ended(self, verdict: _Verdict, running: RunningTool | None) -> _Ended:
+        """The result of a call: of its refusal, or of its run, which is waited for."""
+        rules, call = self.rules, verdict.received.call
+        if verdict.refusal is not None or running is None:
+            refusal = verdict.refusal or Refusal(RefusalReason.CANCELLED, "It never began.")
+            result = rules.results.refused(call, refusal, rules.now())
+            error = ErrorFacts(
+                call_id=call.id, error_class=refusal.reason.value, next_actions=refusal.next_actions
+            )
+            outcome = ToolOutcome(result.content, ok=False)
+            return _Ended(result, ToolFinished(call, outcome, refusal=refusal.reason), error)
+        executed = running.wait(rules.expired)
+        place = (rules.number, verdict.position)
+        result = rules.results.ran(call, executed, made=verdict.made, place=place, now=rules.now())
+        shown = replace(executed.outcome, text=result.content, ok=not result.failed)
+        failed = executed.error_class
+        return _Ended(
+            result,
+            ToolFinished(call, shown, attempts=executed.attempts),
+            None if failed is None else ErrorFacts(call_id=call.id, error_class=failed),
+        )
 
     def _verdict(self, position: int, received: ReceivedCall, seen: Counter[str], tools_run: int) -> _Verdict:
         rules, call = self.rules, received.call
@@ -178,6 +190,8 @@ class StepTools:
             name = call_sha256(rules.run_id, rules.number, position, call)
             refusal = unapproved(call, rules.catalogue.callable[call.name], name, rules.approver)
             refusal = refusal or self._too_late()  # who decides may take long
+        elif refusal.reason is RefusalReason.NOT_LOADED:
+            seen[key] -= 1  # the same call, made again, is what it asks for
         return _Verdict(position, received, refusal, seen[key])
 
     def _too_late(self) -> Refusal | None:
@@ -225,8 +239,3 @@ def _with_run(state: TaskState, tools_run: int) -> TaskState:
         return state
     used = state.limits.tool_attempts_used + tools_run
     return state.model_copy(update={"limits": state.limits.model_copy(update={"tool_attempts_used": used})})
-
-
-def _shown(result: ToolResult, executed: Executed) -> ToolOutcome:
-    """The outcome in the words that the model reads."""
-    return replace(executed.outcome, text=result.content, ok=not result.failed)

@@ -20,7 +20,6 @@ from experiments.agent.streamed import StreamedCalls
 from serving.assembler import (
     AssemblyRequest,
     ContextItem,
-    ErrorFacts,
     Fault,
     ToolContract,
     ToolStep,
@@ -159,13 +158,7 @@ class TurnWork:
             progress.at(here, self.settings.now()),
             seen=outcome.seen,
             tools_run=progress.tools_run + outcome.tools_run,
-            errors=(
-                *progress.errors,
-                *(
-                    ErrorFacts(call_id=call_id, error_class=error_class, next_actions=actions)
-                    for call_id, error_class, actions in outcome.error_classes
-                ),
-            ),
+            errors=(*progress.errors, *outcome.errors),
         )
         for name in outcome.to_load:
             contract = self.settings.deferred.load(name, progress.log(trajectory))
