@@ -124,7 +124,7 @@ def scene(seed: int) -> Scene:
     contracts = [
         contract(
             f"t{n}",
-            authority := pick.choice([*Authority, Authority.CONSEQUENTIAL]),
+            authority := pick.choice(list(Authority)) if n else Authority.CONSEQUENTIAL,
             idempotent=pick.random() < 0.5,
             stages=None
             if authority is Authority.CONSEQUENTIAL or pick.random() < 0.7
@@ -155,7 +155,7 @@ def scene(seed: int) -> Scene:
             arguments = pick.choice(
                 ["{}", json.dumps({"x": pick.randint(0, 9)}), '{"x": "1"}', '{"y": 1}', "{", ""]
             )
-            name = pick.choice([*names, "nope"])
+            name = pick.choice([*names, names[0], names[0], "nope"])
             calls.append(received(name, arguments, f"s{step}-{index}", index))
         if pick.random() < 0.3:
             named = {"name": pick.choice(names), "arguments": {"x": step}}
