@@ -90,7 +90,7 @@ def read_answer(
         if form in accept and (found := list(find(text, tool_names))):
             calls = _with_ids([(None, call.name, call.arguments) for call in found], used_ids)
             return Said(form, cut_out(text, found), thought, calls)
-    if broken_tag or (accept and tries_to_call(text, tool_names)):
+    if tool_names and (broken_tag or (accept and tries_to_call(text, tool_names))):
         return Said(CallForm.MALFORMED, text, thought, ())
     return Said(CallForm.NONE, text, thought, ())
 

@@ -106,10 +106,7 @@ class TrajectoryWriter:
     """Writes one turn as its events come; raises `UsageError` for a folder that is in use."""
 
     def __init__(self, folder: Path, run: SavedRun, redactor: Redactor) -> None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UsageError(
-                f"Expected a new or empty folder to save into, but {folder} is in use; name another."
-            )
+        require_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
         clean = run.model_copy(update={"task": redactor.redact(run.task).text})
         (folder / RUN_FILE).write_text(clean.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -170,6 +167,14 @@ class TrajectoryWriter:
         self._early, self._ran = {}, []
 
 
+def require_free(folder: Path) -> None:
+    """Raise `UsageError` unless the folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"Expected a new or empty folder to save into, but {folder} is in use; name another."
+        )
+
+
 def open_run(folder: Path) -> OpenedRun:
     """Read a folder that `TrajectoryWriter` wrote; `UsageError` says which file is missing or damaged."""
     run = _read(SavedRun, folder / RUN_FILE)
@@ -215,6 +220,20 @@ def kept(exchange: Exchange, said: Said, cut: tuple[str, ...]) -> Exchange:
         "output_token_ids": None,
         "text": said.text,
         "reasoning": said.reasoning or "",
+        "tool_calls": (),
+    }
+    return exchange.model_copy(update=update)
+
+
+def kept_failure(exchange: Exchange, redactor: Redactor) -> Exchange:
+    """The same for a call that failed: what came of it was never read as a message."""
+    parts = (exchange.text, exchange.reasoning, *(call.arguments for call in exchange.tool_calls))
+    if not any(redactor.redact(part).removed for part in parts):
+        return exchange
+    update = {
+        "output_token_ids": None,
+        "text": redactor.redact(exchange.text).text,
+        "reasoning": redactor.redact(exchange.reasoning).text,
         "tool_calls": (),
     }
     return exchange.model_copy(update=update)

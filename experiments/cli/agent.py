@@ -81,12 +81,15 @@ def agent(
 
       ctxlab agent "What does serve.py do?" --url http://127.0.0.1:8000 --save runs/serve --json
     """
+    from experiments.agent.saving import require_free
     from experiments.cli.assembly_files import read_policy
     from experiments.cli.served import attach_served, start_served
 
     chosen = read_policy(policy)
     names = _known_faults(fault or [])
     world, groups = _world(root, tools or list(DEFAULT_GROUPS))
+    if save is not None:
+        require_free(save)
     with ExitStack() as stack:
         stack.enter_context(minding_signals())
         progress = stack.enter_context(ConsoleProgress())

@@ -18,7 +18,7 @@ from experiments.agent.callform import CallForm
 from experiments.agent.events import Answer, CallFinished, CallStarted, FinishedCall, GaveUp, GaveUpReason
 from experiments.agent.loop import CallFailedError, run_turn
 from experiments.agent.protocols import ModelCaller, Tools
-from experiments.agent.saving import kept
+from experiments.agent.saving import kept, kept_failure
 from experiments.agent.settings import TurnSettings
 from experiments.cli.chat_view import ChatView
 from experiments.cli.untrusted import untrusted
@@ -131,7 +131,8 @@ class ChatSession:
             self._renew()
         except LabError as error:
             if isinstance(error, CallFailedError):
-                self._record(error.call, error.call.exchange, None)
+                failed = kept_failure(error.call.exchange, self._settings.redactor)
+                self._record(error.call, failed, None)
             self._view.end_line()
             self._parts.check()  # a dead engine ends the conversation, with its root cause
             self._view.warn(f"{error} This question is forgotten, and the next one begins with a cold cache.")
