@@ -111,23 +111,32 @@ class Report:
 
     def document(self) -> dict[str, JsonValue]:
         """Everything as JSON."""
-        causes = drifts(self._measured)
+        drifted = self._drifts()
         return {
             **self._end,
             "steps": list(self._steps),
-            "drifts": {cause.value: count for cause, count in sorted(causes.items())},
+            "drifts": None if drifted is None else {**dict(sorted(drifted.items()))},
         }
 
     def line(self) -> str:
         """Everything in one line."""
         prompt, cached = self._total("prompt_tokens"), self._total("cached_tokens")
         share = "unknown" if not prompt or cached is None else f"{cached / prompt:.0%}"
-        drifted = ", ".join(f"{count} × {cause.value}" for cause, count in drifts(self._measured).items())
+        drifted = self._drifts()
+        causes = (
+            "" if drifted is None else ", ".join(f"{count} × {cause}" for cause, count in drifted.items())
+        )
         return (
             f"{len(self._steps)} model calls · {self._ran['run']} tools run, {self._ran['early']} of them early, "
             f"{self._ran['refused']} refused · prompt {_known(prompt)}, cached {_known(cached)} ({share}) · "
-            f"drift: {drifted or 'none'}"
+            f"drift: {'unknown' if drifted is None else causes or 'none'}"
         )
+
+    def _drifts(self) -> dict[str, int] | None:
+        """Requests that do not extend the one before, by cause; None where the ids are not known."""
+        if len(self._measured) < len(self._steps):
+            return None
+        return {cause.value: count for cause, count in drifts(self._measured).items()}
 
     def _total(self, name: str) -> int | None:
         counts = [step[name] for step in self._steps]
