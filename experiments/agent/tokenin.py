@@ -52,9 +52,10 @@ class _Kept:
 class ExtendingRenderer:
     """A `Renderer` that puts the ids of an answer where the template would write the answer anew.
 
-    A conversation that goes on from none of the kept ones (its head or history was changed), or whose
-    template closes no message with the model's end token, is rendered whole. Not pure: what it gives depends
-    on the answers it was told of, so its identity is not that of the renderer inside.
+    A conversation that goes on from none of the kept ones (its head or history was changed, a secret was cut
+    from the answer), or whose template closes no message with the model's end token, is rendered whole. Not
+    pure: what it gives depends on the answers it was told of, so its identity is not that of the renderer
+    inside.
     """
 
     def __init__(self, renderer: ChatRenderer) -> None:
@@ -111,7 +112,7 @@ class ExtendingRenderer:
                 kept
                 for kept in self._kept
                 if len(kept.messages) < len(messages)
-                and messages[len(kept.messages)].role == "assistant"
+                and _is_said(messages[len(kept.messages)], kept.output_text)
                 and messages[: len(kept.messages)] == kept.messages
                 and tools == kept.tools
             ),
@@ -152,6 +153,13 @@ class ExtendingRenderer:
             ),
             coarse=whole.coarse,
         )
+
+
+def _is_said(message: Message, answer: str) -> bool:
+    """Whether the history still holds what was generated: a secret that was cut from it must not return as ids."""
+    parts = [message.reasoning or "", message.content or ""]
+    parts += [text for call in message.tool_calls for text in (call.name, call.arguments)]
+    return message.role == "assistant" and all(line in answer for part in parts for line in part.splitlines())
 
 
 def _owner(spans: Sequence[PacketSpan], kept: _Kept) -> str:

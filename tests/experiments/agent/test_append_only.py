@@ -89,3 +89,13 @@ def test_the_token_in_surface_extends_prompt_and_answer_always(template: str, tm
         assert rendered.token_offsets == tuple(sorted(rendered.token_offsets))
     # The parser of the tags is ours here, and it sees calls while they are written.
     assert [event.early for event in events if isinstance(event, ToolStarted)] == [True] * 5
+
+
+def test_ids_of_an_answer_from_which_a_secret_was_cut_are_not_sent_again(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    calls, _ = play(tmp_path, "qwen3", [f"I found {secret}.\n{LOOK}", TWO], token_in=True)
+    tokenizer = ChatRenderer(tmp_path).tokenizer
+    assert all(secret not in tokenizer.decode(call.rendered.token_ids) for call in calls)
+    found = [extension(before, now) for before, now in pairwise(calls)]
+    assert [pair.of_answer for pair in found] == [False, True]
+    assert all(pair.of_prompt for pair in found)
