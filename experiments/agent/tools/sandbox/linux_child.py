@@ -237,7 +237,9 @@ def _limit(limits: dict[str, Any], own_processes: int) -> None:
     for kind, value in wanted.items():
         _, most = resource.getrlimit(kind)
         bound = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(kind, (bound, bound))
+        # The processor time that is all used up is told by SIGXCPU, a second before the kernel kills without a word.
+        more = 1 if kind == resource.RLIMIT_CPU and bound < most % 2**63 else 0
+        resource.setrlimit(kind, (bound, bound + more))
 
 
 def _landlock(task: dict[str, Any]) -> None:
