@@ -235,7 +235,15 @@ def escapes(secret: Path, interpreter: str, library: str) -> tuple[str, ...]:
     writes += [f"os.symlink('x', {place!r} + '/made')" for place in places]
     writes += [f"os.mkfifo({place!r} + '/made')" for place in places]
     writes += [f"os.open({place!r}, os.O_TMPFILE | os.O_RDWR)" for place in places]
-    targets = ("/main.py", interpreter, f"{library}/os.py", str(secret), "/etc/passwd", "/dev/sda", "/dev/vda")
+    targets = (
+        "/main.py",
+        interpreter,
+        f"{library}/os.py",
+        str(secret),
+        "/etc/passwd",
+        "/dev/sda",
+        "/dev/vda",
+    )
     for target in targets:
         writes += [
             f"open({target!r}, 'a')",

@@ -119,7 +119,7 @@ def _be_init(task: dict[str, Any], status: int, lifeline: int, superuser: bool) 
         _write("sys/user/max_user_namespaces", "0", processes)
         program = _start(task, status, processes, own_processes=1 if superuser else 2)
         _tell(status, _watch(task["limits"], program, lifeline, processes))
-    except (OSError, RefusedError) as error:
+    except (OSError, RefusedError, ValueError) as error:
         _tell(status, {"failed": str(error)})
     finally:
         os._exit(0)

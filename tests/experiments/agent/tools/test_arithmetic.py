@@ -38,7 +38,9 @@ def by_python(node: ast.expr) -> Fraction:
 expressions = st.recursive(
     st.integers(0, 99).map(str) | st.decimals(0, 9, places=2).map(str),
     lambda inner: (
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", " ** 2 - ", "*-"]), inner).map("".join)
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%", " ** 2 - ", "*-"]), inner).map(
+            "".join
+        )
         | inner.map("({})".format)
         | inner.map("-{}".format)
         | inner.map("{}**3".format)

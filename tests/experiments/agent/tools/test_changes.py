@@ -35,7 +35,9 @@ def test_a_file_is_written_extended_and_changed(root: Path) -> None:
 
 
 @settings(INVARIANT)
-@given(parts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200), min_size=1, max_size=4))
+@given(
+    parts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200), min_size=1, max_size=4)
+)
 def test_what_was_written_is_what_stands_there(
     tmp_path_factory: pytest.TempPathFactory, parts: list[str]
 ) -> None:
@@ -57,7 +59,8 @@ def test_a_text_that_does_not_occur_exactly_once_is_not_replaced(root: Path, old
 
 
 @pytest.mark.parametrize(
-    "path", ["link.txt", "inner-link.txt", "out/made.txt", "loop/made.txt", "pipe", "src", ".", "", "/etc/x", "../x"]
+    "path",
+    ["link.txt", "inner-link.txt", "out/made.txt", "loop/made.txt", "pipe", "src", ".", "", "/etc/x", "../x"],
 )
 def test_links_folders_and_places_outside_are_not_written(root: Path, path: str) -> None:
     outcome = call(tools_in(root), "write_file", path=path, text="x")
@@ -66,7 +69,9 @@ def test_links_folders_and_places_outside_are_not_written(root: Path, path: str)
     assert not (root.parent / "made.txt").exists()
 
 
-@pytest.mark.parametrize("path", [".git/hooks/pre-commit", "src/.GIT/config", ".venv/x.pth", "node_modules/a.js"])
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", "src/.GIT/config", ".venv/x.pth", "node_modules/a.js"]
+)
 def test_folders_whose_files_run_by_themselves_are_not_changed(root: Path, path: str) -> None:
     outcome = call(tools_in(root), "write_file", path=path, text="x")
     assert not outcome.ok and "which tools do not change" in outcome.text
@@ -176,7 +181,9 @@ def test_a_link_swapped_in_while_writing_leads_nowhere(root: Path) -> None:
     with ThreadPoolExecutor() as pool:
         swapping = pool.submit(swap)
         try:
-            outcomes = [call(tools, "write_file", path="swap/target", text="x") for _ in range(3_000 if FULL else 300)]
+            outcomes = [
+                call(tools, "write_file", path="swap/target", text="x") for _ in range(3_000 if FULL else 300)
+            ]
         finally:
             done.set()
         swapping.result()

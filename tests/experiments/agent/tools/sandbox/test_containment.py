@@ -152,7 +152,11 @@ def test_a_cancelled_run_ends_with_everything_it_started(sandbox: Sandbox) -> No
 
 def test_runs_side_by_side_do_not_meet(sandbox: Sandbox) -> None:
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda n: sandbox.run(f"open('a', 'w').write('{n}')\nprint({n}, open('a').read())"), range(8)))
+        results = list(
+            pool.map(
+                lambda n: sandbox.run(f"open('a', 'w').write('{n}')\nprint({n}, open('a').read())"), range(8)
+            )
+        )
     assert [result.stdout for result in results] == [f"{n} {n}\n" for n in range(8)]
 
 
@@ -180,5 +184,7 @@ def test_a_machine_without_isolation_refuses_in_one_sentence(monkeypatch: pytest
     from experiments.agent.tools.sandbox import linux
 
     monkeypatch.setattr(linux, "_DEVICES", ("/dev/null", "/dev/there-is-none"))
-    with pytest.raises(NoIsolationError, match=r"^Expected a kernel that isolates .*there-is-none.*leave the code"):
+    with pytest.raises(
+        NoIsolationError, match=r"^Expected a kernel that isolates .*there-is-none.*leave the code"
+    ):
         isolation()
