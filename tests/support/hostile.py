@@ -363,7 +363,8 @@ def trying(statements: tuple[str, ...]) -> str:
 
 BOMBS: dict[str, str] = {
     "forks": "import os\nwhile True:\n    os.fork()",
-    "forks that swallow errors": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
+    "forks that swallow errors": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n"
+    "        pass",
     "daemons": "import os, time\nfor _ in range(10):\n    if os.fork() == 0:\n        os.setsid()\n"
     "        if os.fork() == 0:\n            time.sleep(60)\n        os._exit(0)\nprint('left')",
     "threads": "import threading, time\nwhile True:\n    threading.Thread(target=time.sleep, args=(60,)).start()",
@@ -371,11 +372,13 @@ BOMBS: dict[str, str] = {
     "    subprocess.Popen([sys.executable, '-I', '-S', '/main.py'])",
     "memory": "kept = []\nwhile True:\n    kept.append(bytearray(1 << 20))",
     "one huge list": "x = [0] * 10**11",
-    "memory of several": "import os\nfor _ in range(8):\n    if os.fork() == 0:\n        x = bytearray(os.urandom(1 << 20)) * 60\n"
+    "memory of several": "import os\nfor _ in range(8):\n    if os.fork() == 0:\n"
+    "        x = bytearray(os.urandom(1 << 20)) * 60\n"
     "        import time\n        time.sleep(60)\nos.wait()",
     "shared memory": "import mmap\nkept = []\nwhile True:\n    m = mmap.mmap(-1, 1 << 24)\n"
     "    m.write(b'x' * (1 << 24))\n    kept.append(m)",
-    "a full folder": "n = 0\nwhile True:\n    with open(f'f{n}', 'wb') as file:\n        file.write(b'x' * (1 << 20))\n    n += 1",
+    "a full folder": "n = 0\nwhile True:\n    with open(f'f{n}', 'wb') as file:\n        file.write(b'x' * (1 << 20))\n"
+    "    n += 1",
     "many files": "n = 0\nwhile True:\n    open(f'f{n}', 'w').close()\n    n += 1",
     "a sparse file": "import os\nos.truncate(os.open('s', os.O_CREAT | os.O_RDWR), 1 << 50)",
     "handles": "import os\nkept = []\nwhile True:\n    kept.append(os.pipe())",
@@ -388,7 +391,8 @@ BOMBS: dict[str, str] = {
     "a power": "print(9 ** 9 ** 9)",
     "a pattern": "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')",
     "sleeping": "import time\ntime.sleep(10**6)",
-    "deaf to signals": "import signal, time\nfor n in range(1, 65):\n    try:\n        signal.signal(n, signal.SIG_IGN)\n"
+    "deaf to signals": "import signal, time\nfor n in range(1, 65):\n    try:\n"
+    "        signal.signal(n, signal.SIG_IGN)\n"
     "    except (OSError, ValueError):\n        pass\nwhile True:\n    time.sleep(1)",
     "quiet": "import os, time\nos.close(1)\nos.close(2)\ntime.sleep(10**6)",
     "waiting for input": "import os, sys\nassert sys.stdin.read() == ''\nr, w = os.pipe()\nos.read(r, 1)",

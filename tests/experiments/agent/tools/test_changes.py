@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,7 +46,7 @@ def test_what_was_written_is_what_stands_there(
     for part in parts[1:]:
         assert call(tools, "append_file", path="a", text=part).ok
     assert (root / "a").read_bytes() == "".join(parts).encode()
-    assert os.listdir(root) == ["a"]
+    assert [path.name for path in root.iterdir()] == ["a"]
 
 
 @pytest.mark.parametrize(("old", "times"), [("line", 2), ("absent", 0)])
@@ -122,10 +121,10 @@ def test_a_failed_write_leaves_the_old_text_and_nothing_beside_it(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(changes_module.os, "rename", full)
-    before = sorted(os.listdir(root))
+    before = sorted(root.iterdir())
     outcome = call(tools_in(root), "write_file", path="README.md", text="x")
     assert not outcome.ok and "No space left" in outcome.text
-    assert sorted(os.listdir(root)) == before and (root / "README.md").read_text().startswith("# Title")
+    assert sorted(root.iterdir()) == before and (root / "README.md").read_text().startswith("# Title")
 
 
 def test_a_postcondition_that_does_not_hold_is_a_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,10 +171,10 @@ def test_a_link_swapped_in_while_writing_leads_nowhere(root: Path) -> None:
 
     def swap() -> None:
         while not done.is_set():
-            os.rename(root / "swap", root / "aside")
-            os.symlink(outside, root / "swap")
-            os.unlink(root / "swap")
-            os.rename(root / "aside", root / "swap")
+            (root / "swap").rename(root / "aside")
+            (root / "swap").symlink_to(outside)
+            (root / "swap").unlink()
+            (root / "aside").rename(root / "swap")
 
     tools = tools_in(root)
     with ThreadPoolExecutor() as pool:
@@ -207,8 +206,8 @@ def test_the_working_directory_moves_the_file_tools_and_never_leaves_the_root(ro
 def test_a_working_directory_that_became_a_link_is_not_followed(root: Path) -> None:
     tools = tools_in(root)
     assert call(tools, "change_directory", path="src").ok
-    os.rename(root / "src", root / "gone")
-    os.symlink(root.parent, root / "src")
+    (root / "src").rename(root / "gone")
+    (root / "src").symlink_to(root.parent)
     for name in ("read_file", "list_dir", "file_info"):
         outcome = call(tools, name, path="secret.txt")
         assert not outcome.ok and "the-secret-outside" not in outcome.text

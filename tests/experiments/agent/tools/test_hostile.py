@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -96,4 +95,4 @@ def test_hostile_arguments_of_the_interpreter_are_contained(root: Path) -> None:
     for arguments in arguments_for(tools.specs[0]):
         require_harmless(tools.run("run_python", arguments))
     assert outside(root) == before
-    assert not [name for name in os.listdir(root) if name.endswith(".part")]
+    assert not list(root.rglob("*.part"))

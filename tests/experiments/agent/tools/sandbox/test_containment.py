@@ -56,17 +56,17 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
 
 
 def _handles() -> set[str]:
-    return {handle for handle in os.listdir("/proc/self/fd") if Path(f"/proc/self/fd/{handle}").exists()}
+    return {handle.name for handle in Path("/proc/self/fd").iterdir() if handle.exists()}
 
 
 def _left_over() -> list[str]:
     """Sandboxed processes anywhere on the machine, by their namespace and by their command."""
-    own = os.readlink("/proc/self/ns/pid")
+    own = Path("/proc/self/ns/pid").readlink()
     found = []
     for process in psutil.process_iter():
         try:
             command = " ".join(process.cmdline())
-            foreign = os.readlink(f"/proc/{process.pid}/ns/pid") != own
+            foreign = Path(f"/proc/{process.pid}/ns/pid").readlink() != own
         except (psutil.Error, OSError):
             continue
         if linux_child.__file__ in command or (foreign and linux_child.PROGRAM in command):
@@ -151,13 +151,11 @@ def test_a_cancelled_run_ends_with_everything_it_started(sandbox: Sandbox) -> No
 
 
 def test_runs_side_by_side_do_not_meet(sandbox: Sandbox) -> None:
+    def run(number: int) -> str:
+        return sandbox.run(f"open('a', 'w').write('{number}')\nprint({number}, open('a').read())").stdout
+
     with ThreadPoolExecutor(4) as pool:
-        results = list(
-            pool.map(
-                lambda n: sandbox.run(f"open('a', 'w').write('{n}')\nprint({n}, open('a').read())"), range(8)
-            )
-        )
-    assert [result.stdout for result in results] == [f"{n} {n}\n" for n in range(8)]
+        assert list(pool.map(run, range(8))) == [f"{number} {number}\n" for number in range(8)]
 
 
 def test_a_program_dies_with_the_lab(tmp_path: Path) -> None:
