@@ -43,7 +43,7 @@ expressions = st.recursive(
         )
         | inner.map("({})".format)
         | inner.map("-{}".format)
-        | inner.map("{}**3".format)
+        | inner.map("({})**3".format)
     ),
     max_leaves=12,
 )
@@ -62,7 +62,7 @@ def test_python_gives_the_same_value(expression: str) -> None:
     try:
         value = evaluated(expression)
     except ToolError as error:
-        # A number on the way may be too large although the last one is not: 0 * 99**3**3.
+        # A number on the way may be too large although the last one is not: 0 * (99**9)**9**3.
         assert "bits" in str(error) or "whole number, or 0.5" in str(error)
         return
     assert value == expected
@@ -113,7 +113,7 @@ def test_any_text_has_a_bounded_value_or_an_error_in_words(text: str) -> None:
         ("(-1) ** 1000000001", "-1"),
         ("0 * 5 - 0", "0"),
         ("1 / 7 / 10 ** 30", "≈ 1.42857142857e-31"),
-        ("2 ** 300", "≈ 2.03703597634e+90"),
+        ("2 ** 300", "≈ 2.03703597633e+90"),
     ],
 )
 def test_known_values(expression: str, expected: str) -> None:
@@ -131,7 +131,7 @@ def test_known_values(expression: str, expected: str) -> None:
         "2 ** 100000",
         "(2 ** 1000) ** 1000",
         "10 ** 999 * 10 ** 999 * 10 ** 999",
-        "1e999",
+        "1e999 * 1e999",
         "1 / 0",
         "1 % 0",
         "0 ** -1",

@@ -166,6 +166,7 @@ def test_a_link_swapped_in_while_writing_leads_nowhere(root: Path) -> None:
     outside.mkdir()
     (outside / "target").write_text("untouched")
     (root / "swap").mkdir()
+    (root / "swap" / "target").write_text("")
     (root / "out-link").symlink_to(outside)
     done = threading.Event()
 
@@ -181,7 +182,8 @@ def test_a_link_swapped_in_while_writing_leads_nowhere(root: Path) -> None:
         swapping = pool.submit(swap)
         try:
             outcomes = [
-                call(tools, "write_file", path="swap/target", text="x") for _ in range(3_000 if FULL else 300)
+                call(tools, "append_file", path="swap/target", text="x")
+                for _ in range(3_000 if FULL else 300)
             ]
         finally:
             done.set()

@@ -50,13 +50,12 @@ def test_thousands_of_hostile_arguments_are_refused_or_done_inside(root: Path) -
     assert count > 3_000
 
 
-@pytest.mark.parametrize(
-    "name", ["", "os.system", "read_file\0", "READ_FILE", "__class__", "x" * 10**6, "\ud800"]
-)
-def test_a_tool_that_does_not_exist_is_an_outcome(root: Path, name: str) -> None:
-    outcome = tools_in(root).run(name, "{}")
-    require_harmless(outcome)
-    assert not outcome.ok and "There is no tool" in outcome.text
+def test_a_tool_that_does_not_exist_is_an_outcome(root: Path) -> None:
+    tools = tools_in(root)
+    for name in ("", "os.system", "read_file\0", "READ_FILE", "__class__", "x" * 10**6, "\ud800"):
+        outcome = tools.run(name, "{}")
+        require_harmless(outcome)
+        assert not outcome.ok and "There is no tool" in outcome.text
 
 
 @settings(INVARIANT)

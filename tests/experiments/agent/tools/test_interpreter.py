@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from experiments.agent.tools import Failure, Toolbox
+from experiments.agent.tools import Failure, Toolbox, ToolOutcome
 from experiments.agent.tools.interpreter import interpreter_tools
 from experiments.agent.tools.sandbox import Ended, Limits, SandboxFailedError, SandboxResult
 
@@ -23,7 +23,7 @@ class ScriptedSandbox:
         return self._result
 
 
-def observed(result: SandboxResult | None, code: str = "pass"):
+def observed(result: SandboxResult | None, code: str = "pass") -> ToolOutcome:
     tools = Toolbox(interpreter_tools(ScriptedSandbox(result)))
     return tools.run("run_python", json.dumps({"code": code}))
 
