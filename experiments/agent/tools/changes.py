@@ -211,7 +211,7 @@ def _make_folder(name: str, directory: int) -> None:
 
 def _swap_in(name: str, directory: int, path: str, data: bytes) -> None:
     """Put a file in the place of another, or of none; what is no file is not replaced."""
-    mode = 0o644
+    mode = None
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -221,10 +221,12 @@ def _swap_in(name: str, directory: int, path: str, data: bytes) -> None:
         mode = stat.S_IMODE(found.st_mode) & 0o777
     beside = f".{secrets.token_hex(8)}.part"
     handle = os.open(
-        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=directory
+        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory
     )
     try:
         with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from experiments.agent.tools.definitions import Arguments
@@ -12,8 +14,8 @@ from experiments.agent.tools.tool import MAX_OUTCOME_CHARACTERS, Tool, cancellab
 from serving.assembler import Stage
 
 MAX_CODE_CHARACTERS: Final = 100_000
-_ROOM: Final = MAX_OUTCOME_CHARACTERS // 2
-"""For each of the two outputs."""
+_ROOM: Final = MAX_OUTCOME_CHARACTERS // 2 - 200
+"""For each of the two outputs, so that the line on how it ended has room too."""
 
 
 class Code(Arguments):
@@ -56,16 +58,18 @@ def interpreter_tools(sandbox: Sandbox) -> tuple[Tool, ...]:
     return (cancellable(contract, Code, run),)
 
 
-_FAILURES: Final = {
-    Ended.EXITED: Failure.PROGRAM,
-    Ended.SIGNAL: Failure.PROGRAM,
-    Ended.WALL_TIME: Failure.LIMIT,
-    Ended.CPU_TIME: Failure.LIMIT,
-    Ended.MEMORY: Failure.LIMIT,
-    Ended.PROCESSES: Failure.LIMIT,
-    Ended.OUTPUT: Failure.LIMIT,
-    Ended.CANCELLED: Failure.CANCELLED,
-}
+_FAILURES: Final[Mapping[Ended, Failure]] = MappingProxyType(
+    {
+        Ended.EXITED: Failure.PROGRAM,
+        Ended.SIGNAL: Failure.PROGRAM,
+        Ended.WALL_TIME: Failure.LIMIT,
+        Ended.CPU_TIME: Failure.LIMIT,
+        Ended.MEMORY: Failure.LIMIT,
+        Ended.PROCESSES: Failure.LIMIT,
+        Ended.OUTPUT: Failure.LIMIT,
+        Ended.CANCELLED: Failure.CANCELLED,
+    }
+)
 
 
 def _text(result: SandboxResult, limits: Limits) -> str:

@@ -7,8 +7,10 @@ import platform
 import sys
 import sysconfig
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from experiments.agent.tools.sandbox import linux_child
@@ -23,7 +25,9 @@ from experiments.agent.tools.sandbox.listening import INTERPRETER, supervised
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/urandom")
 _LIBRARIES: Final = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
-_ENVIRONMENT: Final = {"HOME": "/scratch", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TMPDIR": "/scratch"}
+_ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
+    {"HOME": "/scratch", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TMPDIR": "/scratch"}
+)
 
 
 class LinuxSandbox:
@@ -64,7 +68,7 @@ def _task(limits: Limits) -> dict[str, object]:
         "links": [(path, str(Path(path).readlink())) for path in _LIBRARIES if Path(path).is_symlink()],
         "devices": _DEVICES,
         "argv": [INTERPRETER, "-I", "-S", "-B", "-u", linux_child.PROGRAM],
-        "env": _ENVIRONMENT,
+        "env": dict(_ENVIRONMENT),
         "filter": filter_program(platform.machine()).hex(),
         "limits": asdict(limits),
     }

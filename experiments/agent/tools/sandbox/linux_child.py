@@ -119,7 +119,7 @@ def _be_init(task: dict[str, Any], status: int, lifeline: int, superuser: bool) 
         _write("sys/user/max_user_namespaces", "0", processes)
         program = _start(task, status, processes, own_processes=1 if superuser else 2)
         _tell(status, _watch(task["limits"], program, lifeline, processes))
-    except (OSError, RefusedError) as error:
+    except (OSError, RefusedError, ValueError) as error:
         _tell(status, {"failed": str(error)})
     finally:
         os._exit(0)
@@ -237,7 +237,9 @@ def _limit(limits: dict[str, Any], own_processes: int) -> None:
     for kind, value in wanted.items():
         _, most = resource.getrlimit(kind)
         bound = value if most == resource.RLIM_INFINITY else min(value, most)
-        resource.setrlimit(kind, (bound, bound))
+        # The processor time that is all used up is told by SIGXCPU, a second before the kernel kills without a word.
+        more = 1 if kind == resource.RLIMIT_CPU and bound < most % 2**63 else 0
+        resource.setrlimit(kind, (bound, bound + more))
 
 
 def _landlock(task: dict[str, Any]) -> None:

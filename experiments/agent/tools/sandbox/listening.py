@@ -22,7 +22,8 @@ INTERPRETER: Final = str(Path(sys.executable).resolve())
 """The interpreter behind the one that runs: outside its virtual environment, whose packages are not for models."""
 _SETUP_SECONDS: Final = 30.0
 """For the isolation, which takes a tenth of a second on an idle machine, beside the program's own time."""
-_END_SECONDS: Final = 5.0
+_END_SECONDS: Final = 30.0
+"""For the first process to end the others, which takes it milliseconds."""
 _LOOK_EVERY: Final = 0.05
 _PIECE: Final = 65_536
 

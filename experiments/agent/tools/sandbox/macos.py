@@ -88,7 +88,7 @@ def profile(scratch: Path) -> str:
 (deny default)
 (deny network*)
 (deny process-fork)
-(allow process-exec (literal {_quoted(INTERPRETER)}))
+(allow process-exec (literal {_quoted(INTERPRETER)}) (subpath {_quoted(os.path.realpath(sys.base_prefix))}))
 (allow sysctl-read)
 (allow file-read-metadata)
 (allow file-read* file-map-executable
