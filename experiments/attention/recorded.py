@@ -16,7 +16,15 @@ from pydantic import JsonValue
 
 from serving.assembler import ContextManifest, Kind, item_of, part_id
 from serving.assembler.manifest import SelectedItem
-from serving.attention import Reading, Segment, SegmentKind, Segments, build_segments, read_body
+from serving.attention import (
+    Reading,
+    Segment,
+    SegmentKind,
+    Segments,
+    build_segments,
+    item_label,
+    read_body,
+)
 from serving.attention.segments import SINK, framing_segment
 from serving.chat import ChatRenderer
 from serving.client import Exchange
@@ -152,8 +160,7 @@ def _owner(
         return owner.model_copy(update={"id": found, "item_id": item_of(found)})
     kind = _KINDS.get(found.kind)
     if kind is not None:
-        label = f"{kind.value.replace('_', ' ')} {found.id}"
-        return Segment(id=found.id, label=label, kind=kind, item_id=found.id)
+        return Segment(id=found.id, label=item_label(kind, found.id), kind=kind, item_id=found.id)
     part = owner.id.partition("#")[2]
     identity = part_id(found.id, part) if part else found.id
     return owner.model_copy(update={"id": identity, "item_id": found.id})

@@ -151,7 +151,7 @@ def _of_packet(packet: Packet) -> Iterator[tuple[PacketSpan, Segment]]:
         message = packet.messages[place]
         if item_kind not in (Kind.TOOL_STEP, Kind.ASSISTANT_TURN):
             turn = turns[place] if kind is SegmentKind.USER else None
-            yield span, _segment(span.item_id, _item_label(kind, item), kind, item, turn)
+            yield span, _segment(span.item_id, item_label(kind, item), kind, item, turn)
         elif message.role == "tool":
             name = names.get(message.tool_call_id or "", "tool")
             yield span, _segment(span.item_id, f"{name} result", SegmentKind.TOOL_RESULT, item, turns[place])
@@ -192,7 +192,7 @@ def _of_body(
             yield _span(leaf_path, part_owner), _segment(part_owner, part_label, part, turn=turns[place])
 
 
-def _item_label(kind: SegmentKind, item: str) -> str:
+def item_label(kind: SegmentKind, item: str) -> str:
     """What it is and which one, each said once."""
     words = kind.value.replace("_", " ")
     return words if kind is SegmentKind.USER or item.replace("-", " ") == words else f"{words} {item}"
