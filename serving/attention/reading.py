@@ -30,7 +30,7 @@ from serving.attention.segments import Segment, SegmentKind, Segments, build_seg
 from serving.chat import ChatRenderer
 from serving.errors import UsageError
 
-_KINDS: Final = {
+SEGMENT_KINDS: Final = {
     Kind.INSTRUCTION: SegmentKind.SYSTEM,
     Kind.OUTPUT_CONTRACT: SegmentKind.SYSTEM,
     Kind.TOOL_CONTRACT: SegmentKind.TOOL,
@@ -142,7 +142,7 @@ def _of_packet(packet: Packet) -> Iterator[tuple[PacketSpan, Segment]]:
     for span in packet.spans:
         item = item_of(span.item_id)
         item_kind = kinds.get(item)
-        kind = SegmentKind.TEXT if item_kind is None else _KINDS[item_kind]
+        kind = SegmentKind.TEXT if item_kind is None else SEGMENT_KINDS[item_kind]
         if span.path[0] == "tools":
             name = packet.tools[int(span.path[1])].name
             yield span, _segment(span.item_id, f"tool {name}", kind, item)
