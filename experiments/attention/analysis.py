@@ -20,11 +20,15 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import Interval, bootstrap, holm, mcnemar_exact, wilson
+from experiments.framework.statistics import (
+    SEEDS_FOR_INTERVAL,
+    Interval,
+    bounded,
+    holm,
+    mcnemar_exact,
+    wilson,
+)
 from serving.errors import UsageError
-
-SEEDS_FOR_INTERVAL = 5
-"""Fewer clusters give no interval: a bootstrap over two or three says little but looks as if it did."""
 
 LEVEL = 0.05
 
@@ -50,9 +54,7 @@ def _interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interva
     values = [mean(own) for own in by_cluster(records, arm, measure).values()]
     if not values:
         return None
-    found = bootstrap(np.array(values)[:, None], lambda means: means[:, 0], np.random.default_rng(0))
-    bare = len(values) < SEEDS_FOR_INTERVAL
-    return found.model_copy(update={"low": None, "high": None}) if bare else found
+    return bounded(np.array(values)[:, None])
 
 
 def _words(interval: Interval | None, scale: float = 1) -> str | None:
@@ -143,7 +145,7 @@ def _found_minus_missed(needles: Sequence[TrialRecord]) -> Interval | None:
             differences.append(mean(found) - mean(missed))
     if len(differences) < SEEDS_FOR_INTERVAL:
         return None
-    return bootstrap(np.array(differences)[:, None], lambda means: means[:, 0], np.random.default_rng(0))
+    return bounded(np.array(differences)[:, None])
 
 
 def _about_cages(records: Sequence[TrialRecord]) -> Iterator[str]:
@@ -188,9 +190,7 @@ def _triangle_ratio(records: Sequence[TrialRecord], name: str) -> Interval | Non
     ]
     if not rows:
         return None
-    found = bootstrap(np.array(rows), lambda means: means[:, 0] / means[:, 1], np.random.default_rng(0))
-    bare = len(rows) < SEEDS_FOR_INTERVAL
-    return found.model_copy(update={"low": None, "high": None}) if bare else found
+    return bounded(np.array(rows), lambda means: means[:, 0] / means[:, 1])
 
 
 def _tables(records: Sequence[TrialRecord]) -> Iterator[Table]:

@@ -16,7 +16,15 @@ from pydantic import JsonValue
 
 from serving.assembler import ContextManifest, Kind, item_of, part_id
 from serving.assembler.manifest import SelectedItem
-from serving.attention import Reading, Segment, SegmentKind, Segments, build_segments, read_body
+from serving.attention import (
+    Reading,
+    Segment,
+    Segments,
+    build_segments,
+    item_label,
+    read_body,
+)
+from serving.attention.reading import SEGMENT_KINDS
 from serving.attention.segments import SINK, framing_segment
 from serving.chat import ChatRenderer
 from serving.client import Exchange
@@ -24,21 +32,8 @@ from serving.errors import UsageError
 
 JsonObject = dict[str, JsonValue]
 
-_KINDS: Final = {
-    Kind.INSTRUCTION: SegmentKind.SYSTEM,
-    Kind.OUTPUT_CONTRACT: SegmentKind.SYSTEM,
-    Kind.SKILL_ENTRY: SegmentKind.SKILL,
-    Kind.SKILL_BODY: SegmentKind.SKILL,
-    Kind.EXAMPLE: SegmentKind.EXAMPLE,
-    Kind.TASK_STATE: SegmentKind.STATE,
-    Kind.OPEN_QUESTION: SegmentKind.STATE,
-    Kind.NOTE: SegmentKind.STATE,
-    Kind.NOTIFICATION: SegmentKind.STATE,
-    Kind.EVIDENCE: SegmentKind.EVIDENCE,
-    Kind.MEMORY: SegmentKind.MEMORY,
-    Kind.SUMMARY: SegmentKind.SUMMARY,
-    Kind.STATUS_BAR: SegmentKind.STATUS_BAR,
-}
+_OF_TURNS: Final = frozenset({Kind.TOOL_CONTRACT, Kind.USER_TURN, Kind.ASSISTANT_TURN, Kind.TOOL_STEP})
+_KINDS: Final = {kind: segment for kind, segment in SEGMENT_KINDS.items() if kind not in _OF_TURNS}
 """Kinds that are what they are wherever they stand; of turns the message decides."""
 
 _LONGEST_SEPARATOR: Final = 8
@@ -152,8 +147,7 @@ def _owner(
         return owner.model_copy(update={"id": found, "item_id": item_of(found)})
     kind = _KINDS.get(found.kind)
     if kind is not None:
-        label = f"{kind.value.replace('_', ' ')} {found.id}"
-        return Segment(id=found.id, label=label, kind=kind, item_id=found.id)
+        return Segment(id=found.id, label=item_label(kind, found.id), kind=kind, item_id=found.id)
     part = owner.id.partition("#")[2]
     identity = part_id(found.id, part) if part else found.id
     return owner.model_copy(update={"id": identity, "item_id": found.id})

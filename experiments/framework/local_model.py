@@ -1,7 +1,7 @@
 """A model in this process as a study's target: it reads ids, answers greedily, and shows its attention.
 
 A served engine does not hand out its attention, so studies of attention run the model with transformers here, in
-float32. Nothing of it is a latency: no batch, no prefix cache, no compiled kernel.
+float32. Nothing of it is a latency: no batch, no compiled kernel, and of the prompt before only whole pieces are kept.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from serving.client.exchange import Timings, Usage
 from serving.engine.machine import inspect_machine
 from serving.errors import LabError
 from serving.models import ModelFolder, ModelSource, ensure
+from serving.prefix.history import common_prefix
+from serving.prefix.prediction import hit_tokens, id_array
 from serving.progress import Progress, Silent
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ class LocalModel:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """What an answer says, without the tokens that only mark its end."""
-        return self.renderer.tokenizer.text([one for one in token_ids if one not in self.ends])
+        return self.renderer.tokenizer.decode([one for one in token_ids if one not in self.ends])
 
     def read(self, prompt: Sequence[int]) -> ReadPrompt:
         """Read a prompt once; ask it for as many answers and choices as you like, until the next one is read.
@@ -138,9 +140,8 @@ class ReadPrompt:
 
     def beginning_of(self, other: Sequence[int]) -> int:
         """How many tokens another prompt, which has at least one more, begins with: whole pieces."""
-        most = min(len(self.prompt), len(other) - 1)
-        alike = next((at for at in range(most) if self.prompt[at] != other[at]), most)
-        return alike // PIECE * PIECE
+        shared = common_prefix(id_array(self.prompt), id_array(tuple(other)))
+        return hit_tokens(shared, len(other), PIECE)
 
     def answer(self, max_tokens: int) -> tuple[int, ...]:
         """The likeliest next token, again and again, up to and with the token that ends a turn."""
@@ -176,12 +177,15 @@ class ReadPrompt:
     def only(self, tokens: int) -> Iterator[DynamicCache]:
         """The cache with at most the first `tokens` of the prompt; afterwards with all of it again.
 
-        Whoever takes it reads on with the prompt's own tokens, and at least to its end.
+        Whoever takes it reads on with the prompt's own tokens, and at least to its end; where that fails, the
+        cache is nobody's any more.
         """
         self._check()
+        self.model._last.clear()
         _shorten(self.cache, tokens)
         yield self.cache
         self._forget()
+        self.model._last.append(self)
 
     def _check(self) -> None:
         if self.model._last != [self]:

@@ -28,6 +28,8 @@ Statistic = Callable[[Floats], Floats]
 ClusterT = TypeVar("ClusterT", bound=Hashable)
 
 RESAMPLES = 10_000
+SEEDS_FOR_INTERVAL = 5
+"""Fewer clusters give no interval: a bootstrap over two or three says little but looks as if it did."""
 _EXACT_CLUSTERS = 14  # 2**14 sign patterns: still instant, and no p-value is then a matter of luck
 _CHUNK = 1_000
 
@@ -107,6 +109,12 @@ def by_cluster(records: Iterable[TrialRecord], arm: str, measure: str) -> dict[s
             )
         values.setdefault(record.spec.cluster, []).append(float(value))
     return values
+
+
+def bounded(rows: Floats, statistic: Statistic = lambda means: means[:, 0]) -> Interval:
+    """Give `bootstrap`'s interval, of the mean by default and with a fixed seed; with few clusters without bounds."""
+    found = bootstrap(rows, statistic, np.random.default_rng(0))
+    return found if len(rows) >= SEEDS_FOR_INTERVAL else found.model_copy(update={"low": None, "high": None})
 
 
 def bootstrap(

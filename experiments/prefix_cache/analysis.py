@@ -19,15 +19,12 @@ from experiments.framework import (
     by_cluster,
     paired_effect,
 )
-from experiments.framework.statistics import Interval, PairedEffect, bootstrap, holm
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, PairedEffect, bounded, holm
 from serving.errors import UsageError
 from serving.prefix import Cause
 
 APPEND_ONLY = "append-only"
 """The arm that all others are compared with."""
-
-SEEDS_FOR_INTERVAL = 5
-"""Fewer clusters give no interval: a bootstrap over two or three says little but looks as if it did."""
 
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
@@ -208,14 +205,13 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[St
     bars = []
     for arm in arms:
         rows = np.array([[np.mean(values)] for values in by_cluster(records, arm.name, "ttft_s").values()])
-        interval = bootstrap(rows, lambda means: means[:, 0], np.random.default_rng(0)) if rows.size else None
-        bounded = interval is not None and len(rows) >= SEEDS_FOR_INTERVAL
+        interval = bounded(rows) if rows.size else None
         bars.append(
             Bar(
                 label=arm.title,
                 value=interval.estimate if interval else None,
-                low=interval.low if interval and bounded else None,
-                high=interval.high if interval and bounded else None,
+                low=interval.low if interval else None,
+                high=interval.high if interval else None,
             )
         )
     yield BarFigure(

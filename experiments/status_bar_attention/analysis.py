@@ -21,15 +21,12 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import Interval, PairedEffect, bootstrap, holm, wilson
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, PairedEffect, bounded, holm, wilson
 from serving.errors import UsageError
 
 BASE: Final = "count-and-verdict"
 NO_BAR: Final = "no-bar"
 FILLER: Final = "filler"
-
-SEEDS_FOR_INTERVAL: Final = 5
-"""Fewer clusters give no interval: a bootstrap over two or three says little but looks as if it did."""
 
 GROUPS: Final = {
     "bar": "the bar",
@@ -76,10 +73,7 @@ def _interval(clusters: dict[str, list[float]]) -> Interval | None:
     values = np.array([np.mean(own) for own in clusters.values()])
     if not len(values):
         return None
-    found = bootstrap(values[:, None], lambda means: means[:, 0], np.random.default_rng(0))
-    return (
-        found if len(values) >= SEEDS_FOR_INTERVAL else found.model_copy(update={"low": None, "high": None})
-    )
+    return bounded(values[:, None])
 
 
 def ratio(
@@ -90,8 +84,7 @@ def ratio(
     both = np.array([(np.mean(one[name]), np.mean(two[name])) for name in one if name in two])
     if not len(both) or not both[:, 1].all():
         return None
-    found = bootstrap(both, lambda means: means[:, 0] / means[:, 1], np.random.default_rng(0))
-    return found if len(both) >= SEEDS_FOR_INTERVAL else found.model_copy(update={"low": None, "high": None})
+    return bounded(both, lambda means: means[:, 0] / means[:, 1])
 
 
 def _words(interval: Interval | None, form: str = ".2g") -> str | None:

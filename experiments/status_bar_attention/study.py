@@ -101,6 +101,7 @@ class StatusBarAttentionStudy(Study[LocalModel]):
             "harness.bar": PhoneBar.COUNT_AND_VERDICT.value,
             "harness.rebuild": False,
             "decode.max_tokens": 24,
+            "decode.beginning": "Answer:",
             "engine.model": model,
         }
 
@@ -114,7 +115,11 @@ class StatusBarAttentionStudy(Study[LocalModel]):
         )
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[LocalModel]) -> TrialOutcome:
-        """Ask for the decision twice – constrained, and in free words – and capture the rows of both."""
+        """Ask for the decision twice – constrained, and in free words – and capture the rows of both.
+
+        The answer is begun for the model, as the question asks for it: the deciding row is the same row everywhere,
+        and what is chosen between are the words that may follow it.
+        """
         model = context.target
         _, calls, _, steps = spec.task.split("-")
         scenario = phone_limit(spec.seed, calls=int(calls), other_steps=int(steps))
@@ -133,12 +138,15 @@ class StatusBarAttentionStudy(Study[LocalModel]):
         )
         packet = assembled(model, request)
         prompt = read_packet(packet, model.renderer)
-        read = model.read(prompt.token_ids)
-        decision = read.choose(scenario.choices)
-        exchange = recorded(packet, prompt.token_ids, lambda: read.answer(most), model.text)
-        grade = scenario.grade(decision.text)
-        whole = read_packet(packet, model.renderer, exchange.output_token_ids or ())
-        decides = prompt.segments.tokens - 1
+        beginning = str(context.factors["decode.beginning"])
+        begun = (*prompt.token_ids, *model.renderer.tokenizer.encode(beginning).ids)
+        read = model.read(begun)
+        decision = read.choose([f" {choice}" for choice in scenario.choices])
+        exchange = recorded(packet, begun, lambda: read.answer(most), model.text)
+        grade = scenario.grade(beginning + decision.text)
+        written = (*begun[len(prompt.token_ids) :], *(exchange.output_token_ids or ()))
+        whole = read_packet(packet, model.renderer, written)
+        decides = len(begun) - 1
         capture = model.capture(
             whole.token_ids, whole.segments, chosen_rows(range(decides, whole.segments.tokens - 1)), read
         )
@@ -147,13 +155,13 @@ class StatusBarAttentionStudy(Study[LocalModel]):
             calls=(call_of(exchange),),
             manifests=(packet.manifest,),
             succeeded=grade.passed,
-            outcome=f"{grade.reason.value}: chose {decision.text!r}, expected {scenario.expected}; said "
+            outcome=f"{grade.reason.value}: chose {decision.text.strip()!r}, expected {scenario.expected}; said "
             f"{exchange.text.strip()!r}",
             measures={
                 "correct": grade.passed,
                 "reason": grade.reason.value,
-                "said_right": scenario.grade(exchange.text).passed,
-                "margin": _margin(decision.log_probabilities, scenario.expected),
+                "said_right": scenario.grade(beginning + exchange.text).passed,
+                "margin": _margin(decision.log_probabilities, f" {scenario.expected}"),
                 "decision sink": float(capture.sink[:, :, 0].mean()),
                 "generated sink": None
                 if len(capture.row_starts) < 2

@@ -14,7 +14,7 @@ from serving.attention.measures import (
     triangle,
 )
 from serving.attention.options import CaptureOptions, RowMode, Statistic
-from serving.attention.reading import Reading, read_body, read_packet, segments_from
+from serving.attention.reading import Reading, item_label, read_body, read_packet, segments_from
 from serving.attention.refuse import Unsupported, UnsupportedAttentionError
 from serving.attention.run import AttentionModel, capture
 from serving.attention.segments import (
@@ -50,6 +50,7 @@ __all__ = [
     "build_segments",
     "capture",
     "find_sinks",
+    "item_label",
     "load_capture",
     "mass_from",
     "plain_segments",

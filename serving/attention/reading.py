@@ -30,7 +30,7 @@ from serving.attention.segments import Segment, SegmentKind, Segments, build_seg
 from serving.chat import ChatRenderer
 from serving.errors import UsageError
 
-_KINDS: Final = {
+SEGMENT_KINDS: Final = {
     Kind.INSTRUCTION: SegmentKind.SYSTEM,
     Kind.OUTPUT_CONTRACT: SegmentKind.SYSTEM,
     Kind.TOOL_CONTRACT: SegmentKind.TOOL,
@@ -142,7 +142,7 @@ def _of_packet(packet: Packet) -> Iterator[tuple[PacketSpan, Segment]]:
     for span in packet.spans:
         item = item_of(span.item_id)
         item_kind = kinds.get(item)
-        kind = SegmentKind.TEXT if item_kind is None else _KINDS[item_kind]
+        kind = SegmentKind.TEXT if item_kind is None else SEGMENT_KINDS[item_kind]
         if span.path[0] == "tools":
             name = packet.tools[int(span.path[1])].name
             yield span, _segment(span.item_id, f"tool {name}", kind, item)
@@ -151,8 +151,7 @@ def _of_packet(packet: Packet) -> Iterator[tuple[PacketSpan, Segment]]:
         message = packet.messages[place]
         if item_kind not in (Kind.TOOL_STEP, Kind.ASSISTANT_TURN):
             turn = turns[place] if kind is SegmentKind.USER else None
-            label = "user" if kind is SegmentKind.USER else f"{kind.value.replace('_', ' ')} {item}"
-            yield span, _segment(span.item_id, label, kind, item, turn)
+            yield span, _segment(span.item_id, item_label(kind, item), kind, item, turn)
         elif message.role == "tool":
             name = names.get(message.tool_call_id or "", "tool")
             yield span, _segment(span.item_id, f"{name} result", SegmentKind.TOOL_RESULT, item, turns[place])
@@ -191,6 +190,12 @@ def _of_body(
         for leaf_path in inner:
             part_owner, part_label, part = _assistant_part(leaf_path, owner, calls)
             yield _span(leaf_path, part_owner), _segment(part_owner, part_label, part, turn=turns[place])
+
+
+def item_label(kind: SegmentKind, item: str) -> str:
+    """What it is and which one, each said once."""
+    words = kind.value.replace("_", " ")
+    return words if kind is SegmentKind.USER or item.replace("-", " ") == words else f"{words} {item}"
 
 
 _REASONING: Final = ("reasoning", "reasoning_content")

@@ -88,10 +88,6 @@ class ChatTokenizer:
             for index in token_ids
         ]
 
-    def text(self, token_ids: Sequence[int]) -> str:
-        """The text of tokens that stand together: characters of several tokens are whole, unlike in `show`."""
-        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
-
     def added_tokens(self) -> dict[str, int]:
         """The added tokens (`<|im_end|>`, `<tool_call>` …): text to id."""
         return {token.content: i for i, token in self._tokenizer.get_added_tokens_decoder().items()}

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from experiments.attention.analysis import SEEDS_FOR_INTERVAL, analyse
+from experiments.attention.analysis import analyse
 from experiments.attention.arms import BY_CODE, COUNT, DEPTHS, LOOK_UP, TRACE, depth_name
 from experiments.framework import TrialRecord
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL
 from experiments.framework.trials import CacheState, CacheTemperature, Measure, OutcomeKind
 from serving.errors import UsageError
 

@@ -59,3 +59,14 @@ def test_a_prompt_whose_cache_was_taken_over_is_refused(model: LocalModel) -> No
         first.answer(1)
     with pytest.raises(LabError, match="at least one token"):
         model.read([])
+
+
+def test_a_cache_that_a_failed_capture_has_shortened_is_not_gone_on_from(model: LocalModel) -> None:
+    ids = [3 + i % 500 for i in range(300)]
+    expected = model.read(ids).scores.clone()
+    read = model.read(ids)
+    with pytest.raises(ZeroDivisionError), read.only(10):
+        _ = 1 / 0
+    with pytest.raises(LabError, match="read this one again"):
+        read.answer(1)
+    assert torch.equal(model.read(ids).scores, expected)

@@ -3,9 +3,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.framework import Arm, CallRecord, TrialRecord
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL
 from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind
 from experiments.prefix_cache import ARMS, PrefixCacheStudy
-from experiments.prefix_cache.analysis import SEEDS_FOR_INTERVAL, analyse
+from experiments.prefix_cache.analysis import analyse
 
 
 def record(
