@@ -11,7 +11,6 @@ from experiments.faults import FaultContext, build_faults
 from experiments.framework import (
     Analysis,
     Arm,
-    CallRecord,
     InfrastructureError,
     Size,
     Study,
@@ -20,8 +19,8 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
+from experiments.framework.measured import call_record, total
 from experiments.framework.served_model import ServedModel
-from experiments.framework.trials import BreakExcerpt
 from experiments.prefix_cache.analysis import APPEND_ONLY, analyse
 from experiments.workloads import file_tour
 from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
@@ -143,8 +142,8 @@ class PrefixCacheStudy(Study[ServedModel]):
             calls.append(self._call(caller, trajectory, number, spec, context))
             _check_pool(calls, target)
         kept = tuple(call_record(call) for call in calls)
-        prompt = _total([call.prompt_tokens for call in kept])
-        cached = _total([call.cached_tokens for call in kept])
+        prompt = total([call.prompt_tokens for call in kept])
+        cached = total([call.cached_tokens for call in kept])
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in calls),
             calls=kept,
@@ -153,7 +152,7 @@ class PrefixCacheStudy(Study[ServedModel]):
                 "prompt_tokens": prompt,
                 "cached_tokens": cached,
                 "uncached_tokens": None if prompt is None or cached is None else prompt - cached,
-                "ttft_s": _total([call.ttft_s for call in kept]),
+                "ttft_s": total([call.ttft_s for call in kept]),
             },
             outcome=f"{len(calls)} calls replayed",
         )
@@ -218,37 +217,6 @@ class PrefixCacheStudy(Study[ServedModel]):
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens and times per arm beside append-only; every sentence is computed."""
         return analyse(self.arms, records)
-
-
-def call_record(call: MeasuredCall) -> CallRecord:
-    """A measured call as the run keeps it."""
-    usage = call.exchange.usage
-    broken = call.first_break
-    return CallRecord(
-        prompt_tokens=None if usage is None else usage.prompt_tokens,
-        cached_tokens=call.cached_tokens,
-        predicted_tokens=call.prediction.cached_tokens,
-        output_tokens=call.exchange.output_tokens,
-        ttft_s=call.exchange.ttft_s,
-        latency_s=call.exchange.latency_s,
-        causes={cause.value: tokens for cause, tokens in call.prediction.causes.items()},
-        first_broken=None if broken is None else broken.words(),
-        excerpt=None
-        if broken is None
-        else BreakExcerpt(
-            position=broken.position,
-            stored_ids=broken.stored_ids,
-            sent_ids=broken.sent_ids,
-            stored_text=broken.stored_text,
-            sent_text=broken.sent_text,
-        ),
-    )
-
-
-def _total(values: Sequence[float | None]) -> float | None:
-    """The sum, or None where one part is unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def _rebuilt(trajectory: Trajectory) -> Trajectory:
