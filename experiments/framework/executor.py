@@ -15,7 +15,7 @@ from experiments.framework.eta import Eta
 from experiments.framework.failures import INFRASTRUCTURE, InequalityError, failed_by_machinery
 from experiments.framework.provenance import utc_now
 from experiments.framework.records import RECORDS, RunFolder, Violation
-from experiments.framework.schedule import Trial, by_engine, cache_salt, scenario_salt
+from experiments.framework.schedule import Trial, by_engine, cache_salt, run_salt, scenario_salt
 from experiments.framework.study import SaltScope, Serve, Study, TargetT, TrialContext
 from experiments.framework.trials import OutcomeKind, TrialOutcome, TrialRecord, prove_cache_state
 from serving.errors import LabError
@@ -171,6 +171,11 @@ class Executor(Generic[TargetT]):
         return OutcomeKind.OK if outcome.succeeded else OutcomeKind.TASK_FAILED, outcome
 
     def _salt(self, trial: Trial, attempt: int) -> str:
-        if self._study.salt_scope is SaltScope.SCENARIO:
-            return scenario_salt(self._run.info.run_id, trial.spec)
-        return cache_salt(self._run.info.run_id, trial.id, attempt)
+        run_id = self._run.info.run_id
+        match self._study.salt_scope:
+            case SaltScope.RUN:
+                return run_salt(run_id)
+            case SaltScope.SCENARIO:
+                return scenario_salt(run_id, trial.spec)
+            case SaltScope.ATTEMPT:
+                return cache_salt(run_id, trial.id, attempt)

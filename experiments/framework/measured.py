@@ -8,18 +8,20 @@ from experiments.framework.trials import BreakExcerpt, CallRecord
 from serving.call import MeasuredCall
 
 
-def call_record(call: MeasuredCall) -> CallRecord:
-    """A measured call as the run keeps it."""
+def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
+    """A measured call as the run keeps it; `predictable` as the call's `Caller` was told: False keeps no prediction."""
     usage = call.exchange.usage
-    broken = call.first_break
+    broken = call.first_break if predictable else None
     return CallRecord(
         prompt_tokens=None if usage is None else usage.prompt_tokens,
         cached_tokens=call.cached_tokens,
-        predicted_tokens=call.prediction.cached_tokens,
+        predicted_tokens=call.prediction.cached_tokens if predictable else None,
         output_tokens=call.exchange.output_tokens,
         ttft_s=call.exchange.ttft_s,
         latency_s=call.exchange.latency_s,
-        causes={cause.value: tokens for cause, tokens in call.prediction.causes.items()},
+        causes={cause.value: tokens for cause, tokens in call.prediction.causes.items()}
+        if predictable
+        else {},
         first_broken=None if broken is None else broken.words(),
         excerpt=None
         if broken is None

@@ -67,7 +67,7 @@ def run_study(
     machinery fails several trials in a row or the disk refuses. After each of them the folder can be resumed.
     """
     identity, diff = identify(study, size, options)
-    trials = schedule(study.base, identity.arms, study.plan(size), options.seed)
+    trials = schedule(study.base, identity.arms, study.plan(size), options.seed, study.applies)
     with RunFolder.open(folder, identity, diff) as run:
         pending = [trial for trial in trials if not run.is_complete(trial.id)]
         failed = 0
@@ -104,7 +104,7 @@ def identify(study: Study[TargetT], size: Size, options: RunOptions) -> tuple[Ru
         arms=arms,
         declared=tuple(sorted(study.declared)),
         plan_sha256=plan_digest(plan),
-        trials=len(arms) * len(plan),
+        trials=sum(study.applies(arm, spec) for arm in arms for spec in plan),
         model=dict(options.model or {}),
         salt_scope=study.salt_scope,
         concurrency=study.concurrency,

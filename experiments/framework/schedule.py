@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -45,9 +45,15 @@ def trial_id(arm: str, spec: TrialSpec) -> str:
 
 
 def schedule(
-    base: Mapping[str, JsonValue], arms: Sequence[Arm], plan: Sequence[TrialSpec], seed: int
+    base: Mapping[str, JsonValue],
+    arms: Sequence[Arm],
+    plan: Sequence[TrialSpec],
+    seed: int,
+    applies: Callable[[Arm, TrialSpec], bool] = lambda arm, spec: True,
 ) -> tuple[Trial, ...]:
     """Order all trials: engines in a seeded order, inside one the plan, and for each spec the arms shuffled.
+
+    A pair that `applies` denies is no trial.
 
     All arms of one task, seed and repeat run next to each other, so a machine that slows down slows all of
     them. Arms that differ in `engine.*` cannot be neighbours: a restart between every two trials would cost
@@ -62,6 +68,7 @@ def schedule(
         for engine in sorted(engines, key=lambda engine: _rank(seed, "engine", engine))
         for spec in plan
         for arm, factors in _shuffled(engines[engine], seed, spec)
+        if applies(arm, spec)
     ]
     return tuple(
         Trial(order_index=index, arm=arm, spec=spec, factors=factors)
@@ -95,6 +102,11 @@ def cache_salt(run: str, trial: str, attempt: int) -> str:
 def scenario_salt(run: str, spec: TrialSpec) -> str:
     """Give all arms and repeats of one task and seed one salt; attempt 0 keeps it apart from every other."""
     return cache_salt(run, f"{spec.task}/s{spec.seed}", 0)
+
+
+def run_salt(run: str) -> str:
+    """Give all trials of a run one salt; a trial's id is never empty."""
+    return cache_salt(run, "", 0)
 
 
 def _shuffled(arms: Sequence[_Resolved], seed: int, spec: TrialSpec) -> list[_Resolved]:

@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import JsonValue
 
 from experiments.framework.arms import canonical
 from experiments.framework.study import Serve, Served
+from serving.chat import ChatTokenizer
 from serving.client import Client
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
@@ -31,6 +33,11 @@ class ServedModel:
     """Blocks of the pool, the reserved one included."""
     max_model_len: int
     """Prompt and output tokens of one request."""
+
+    @cached_property
+    def tokenizer(self) -> ChatTokenizer:
+        """The model's own, loaded once for all trials."""
+        return ChatTokenizer(self.folder.path)
 
 
 def serve_model(progress: Progress | None = None) -> Serve[ServedModel]:

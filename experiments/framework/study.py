@@ -64,6 +64,8 @@ class SaltScope(StrEnum):
     """Every attempt meets an empty cache: the rule wherever cost is measured."""
     SCENARIO = "scenario"
     """All arms of one task and seed share a prefix: for behaviour only, where it saves hours of prefill."""
+    RUN = "run"
+    """All trials of a run share a prefix, such as a long head of tools: for behaviour only, as above."""
 
 
 class Study(ABC, Generic[TargetT]):
@@ -96,6 +98,10 @@ class Study(ABC, Generic[TargetT]):
             for task in range(size.tasks)
             for seed in range(size.seeds)
         )
+
+    def applies(self, arm: Arm, spec: TrialSpec) -> bool:
+        """Whether an arm has a meaning for a planned trial; what has none is not run and not counted."""
+        return True
 
     @abstractmethod
     def run_trial(self, spec: TrialSpec, context: TrialContext[TargetT]) -> TrialOutcome:

@@ -1,0 +1,114 @@
+"""What one turn comes to in numbers: its grade, the forms of its calls, its tokens and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from experiments.agent.callform import CallForm
+from experiments.agent.collected import CollectedTurn
+from experiments.agent.events import CallFinished
+from experiments.framework.measured import total
+from experiments.framework.trials import Measure
+from experiments.workloads.tool_prompt_grades import (
+    MadeCall,
+    Message,
+    Turn,
+    TurnGrade,
+    grade_turn,
+    invented_numbers,
+)
+from experiments.workloads.tool_prompts import ToolPrompt
+
+NATIVE_ONLY = "native_"
+"""Before the name of a measure: the same turn with a harness that reads the template's own form alone."""
+
+CountTokens = Callable[[str], int]
+
+
+def turn_of(collected: CollectedTurn) -> Turn:
+    """What the model did, without what the server said of it."""
+    results = {tool.call.id: tool.outcome.text for tool in collected.tools_finished}
+    return Turn(
+        messages=tuple(
+            Message(
+                form=call.said.form,
+                calls=tuple(
+                    MadeCall(
+                        name=received.call.name,
+                        arguments=received.call.arguments,
+                        result=results.get(received.call.id),
+                    )
+                    for received in call.said.calls
+                ),
+            )
+            for call in collected.calls
+            if call.said.form is not CallForm.NONE
+        ),
+        answer=collected.answer,
+    )
+
+
+def measures(
+    prompt: ToolPrompt, collected: CollectedTurn, count: CountTokens, *, reasons: bool
+) -> dict[str, Measure]:
+    """Every measure of a trial by name; `reasons`: whether the model reasons in the API's sense at all."""
+    turn = turn_of(collected)
+    forms = collected.calls_by_form()
+    exchanges = [call.call.exchange for call in collected.calls]
+    calling = [call for call in collected.calls if call.said.form is not CallForm.NONE]
+    first = collected.calls[0].said.form if collected.calls else CallForm.NONE
+    return {
+        **_graded(grade_turn(prompt, turn)),
+        **{
+            f"{NATIVE_ONLY}{name}": value
+            for name, value in _graded(grade_turn(prompt, turn.read_natively())).items()
+        },
+        "first_form": first.value,
+        **{f"form_{form}": forms[form] for form in CallForm if form is not CallForm.NONE},
+        "model_calls": len(collected.calls),
+        "gave_up": None if collected.gave_up is None else collected.gave_up.value,
+        "answers_cut": sum(exchange.finish_reason == "length" for exchange in exchanges),
+        "invented": len(invented_numbers(prompt, turn)) if prompt.fails else None,
+        "reasoning_tokens": sum(count(exchange.reasoning) for exchange in exchanges) if reasons else None,
+        "visible_tokens": sum(count(call.said.text) for call in calling),
+        "tools_run": len(collected.tools_started),
+        "started_early": collected.started_early,
+        "side_by_side": collected.side_by_side,
+        "ids_equal": sum(_ids_equal(call) for call in collected.calls),
+        "prompt_tokens": total(None if e.usage is None else e.usage.prompt_tokens for e in exchanges),
+        "output_tokens": total(exchange.output_tokens for exchange in exchanges),
+    }
+
+
+def times(collected: CollectedTurn) -> dict[str, Measure]:
+    """The waiting of a turn, in seconds; of use only where trials run one after another."""
+    exchanges = [call.call.exchange for call in collected.calls]
+    ttft = [exchange.ttft_s for exchange in exchanges]
+    latency = total(exchange.latency_s for exchange in exchanges)
+    waited, tokens = total(ttft), total(exchange.output_tokens for exchange in exchanges)
+    decoded = None if tokens is None else tokens - len(exchanges)
+    decoding = None if latency is None or waited is None else latency - waited
+    return {
+        "first_ttft_s": ttft[0] if ttft else None,
+        "ttft_s": waited,
+        "latency_s": latency,
+        "tokens_per_s": decoded / decoding if decoded and decoding else None,
+    }
+
+
+def _graded(grade: TurnGrade) -> Mapping[str, Measure]:
+    return {
+        "success": grade.succeeded,
+        "exact": grade.exact,
+        "right_stop": grade.right_stop,
+        "together": grade.together,
+        "expected_calls": grade.expected,
+        "calls": grade.made,
+        "found": grade.found,
+        "wrong_calls": grade.wrong_calls,
+    }
+
+
+def _ids_equal(call: CallFinished) -> bool:
+    agree = getattr(call.call, "ids_agree", None)
+    return agree is True
