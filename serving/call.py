@@ -52,6 +52,13 @@ class DecodeOptions(BaseModel):
     seed: int | None = None
     tool_choice: Literal["auto", "none", "required"] | None = None
     """None: not sent, which is `auto` where tools are given."""
+    choices: tuple[str, ...] = ()
+    """The only answers that the server lets the model give (vLLM's `structured_outputs`); none given: any."""
+
+    @property
+    def extra(self) -> dict[str, JsonValue]:
+        """The fields of a request's body that no API but vLLM's has."""
+        return {"structured_outputs": {"choice": list(self.choices)}} if self.choices else {}
 
 
 @dataclass(frozen=True)
@@ -184,6 +191,7 @@ class Caller:
                 temperature=decode.temperature,
                 seed=decode.seed,
                 cache_salt=salt,
+                extra=decode.extra,
             )
         return ChatRequest(
             model=self.model.name,
@@ -196,6 +204,7 @@ class Caller:
             seed=decode.seed,
             cache_salt=salt,
             rendered_tokens=len(rendered.token_ids),
+            extra=decode.extra,
         )
 
     def _finished(self, started: StartedCall, exchange: Exchange) -> MeasuredCall:

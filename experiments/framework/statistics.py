@@ -49,6 +49,13 @@ class Interval(BaseModel):
         """Whether both bounds are known and on one side of zero."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
+    def words(self, form: str = ".3g", *, scale: float = 1) -> str:
+        """`estimate [low, high]`, each times `scale`; the estimate alone where there are no bounds."""
+        shown = f"{scale * self.estimate:{form}}"
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} [{scale * self.low:{form}}, {scale * self.high:{form}}]"
+
 
 class PairedEffect(BaseModel):
     """How an arm differs from the arm it is compared with, over the clusters that both have."""

@@ -34,16 +34,32 @@ class PhoneBar(StrEnum):
     """Count and verdict off by one, to the side on which the verdict is wrong."""
 
 
+class Wording(StrEnum):
+    """How count and verdict are put."""
+
+    SHORT = "short"
+    """`call_phone: 3/3 calls made, no call left`."""
+    ANSWERING = "answering"
+    """`call_phone: 3 of 3 calls used, another call allowed: no`: in the words of the question."""
+
+
 def phone_bar(scenario: PhoneLimit, bar: PhoneBar, count: CountTokens) -> ContextItem | None:
     """The bar as an item for `Scenario.request`; None for no bar. `count` measures the filler in tokens."""
     text = bar_text(scenario, bar, count)
     return None if text is None else ContextItem(id="status-bar", payload=StatusBar(text=text))
 
 
-def bar_text(scenario: PhoneLimit, bar: PhoneBar, count: CountTokens) -> str | None:
-    """The bar's words, without its tag."""
-    made, limit = scenario.calls, scenario.limit
-    full = _verdict(made, limit)
+def bar_text(
+    scenario: PhoneLimit,
+    bar: PhoneBar,
+    count: CountTokens,
+    *,
+    made: int | None = None,
+    wording: Wording = Wording.SHORT,
+) -> str | None:
+    """The bar's words, without its tag; `made` calls so far, if it is an earlier bar of the same conversation."""
+    made, limit = scenario.calls if made is None else made, scenario.limit
+    full = _verdict(made, limit, wording)
     match bar:
         case PhoneBar.NONE:
             return None
@@ -57,10 +73,13 @@ def bar_text(scenario: PhoneLimit, bar: PhoneBar, count: CountTokens) -> str | N
         case PhoneBar.FILLER:
             return _filler(count(full), count)
         case PhoneBar.WRONG_BY_ONE:
-            return _verdict(made + 1 if made < limit else made - 1, limit)
+            return _verdict(made + 1 if made < limit else made - 1, limit, wording)
 
 
-def _verdict(made: int, limit: int) -> str:
+def _verdict(made: int, limit: int, wording: Wording) -> str:
+    if wording is Wording.ANSWERING:
+        allowed = "yes" if made < limit else "no"
+        return f"{PHONE}: {made} of {limit} calls used, another call allowed: {allowed}"
     return f"{PHONE}: {made}/{limit} calls made, {'call allowed' if made < limit else 'no call left'}"
 
 

@@ -41,6 +41,25 @@ class Ask(StrEnum):
     """Go on: by phone or by letter, as a tool call or as the tool's name."""
 
 
+class AnswerForm(StrEnum):
+    """What a question says of the form of its answer."""
+
+    LINE = "line"
+    """End with a line `Answer: …`."""
+    WORD = "word"
+    """The answer and nothing else, as a constrained choice gives it."""
+    THINK = "think"
+    """Step by step first, in visible words, then the line."""
+
+
+class LimitPlace(StrEnum):
+    """Where the limit is told."""
+
+    SYSTEM = "system"
+    TASK = "task"
+    """In the first user message: then all scenarios share the system prompt and the tools behind it."""
+
+
 class PhoneLimit(Scenario):
     """`calls` calls were made of `limit` allowed ones, among `other_steps` steps with other tools."""
 
@@ -119,8 +138,13 @@ def phone_limit(
     limit: int | None = None,
     other_steps: int = 4,
     ask: Ask = Ask.DECISION,
+    form: AnswerForm = AnswerForm.LINE,
+    told_in: LimitPlace = LimitPlace.SYSTEM,
 ) -> PhoneLimit:
-    """A phone-limit scenario; without `limit`, even seeds have none left and odd ones one, so a study is balanced."""
+    """A phone-limit scenario; without `limit`, even seeds have none left and odd ones one, so a study is balanced.
+
+    Scenarios of one seed and size differ in their question alone, whatever `ask` and `form` say.
+    """
     if calls < 0 or other_steps < 0 or (limit is not None and limit < calls):
         raise UsageError(
             f"Expected 0 or more calls and other steps and a limit of at least {calls}, but calls={calls}, "
@@ -130,12 +154,15 @@ def phone_limit(
     rng = draws("phone-limit", seed)
     (wanted, *others), number = people(rng, 6), codes(rng, 1, digits=7)[0]
     topic = rng.choice(("delivery", "appointment", "inspection", "booking", "repair"))
-    turns: list[Turn] = [UserTurn(text=f"Please reach {wanted} about the {topic}. The number is {number}.")]
+    task = f"Please reach {wanted} about the {topic}. The number is {number}."
+    if told_in is LimitPlace.TASK:
+        task += f" You may use {PHONE} at most {allowed} times."
+    turns: list[Turn] = [UserTurn(text=task)]
     order = _order(rng, calls, other_steps)
     for place, is_call in enumerate(order):
         made = _call(rng, number) if is_call else _other(rng, others, topic)
         turns.append(_step(place, *made))
-    turns.append(UserTurn(text=_QUESTIONS[ask].format(name=wanted)))
+    turns.append(UserTurn(text=_question(ask, form).format(name=wanted)))
     answers = {
         Ask.DECISION: "yes" if calls < allowed else "no",
         Ask.COUNT: str(calls),
@@ -143,7 +170,11 @@ def phone_limit(
     }
     return PhoneLimit(
         seed=seed,
-        trajectory=Trajectory(system=RULES.format(limit=allowed), tools=TOOLS, turns=tuple(turns)),
+        trajectory=Trajectory(
+            system=RULES.format(limit=allowed) if told_in is LimitPlace.SYSTEM else RULES_WITHOUT_LIMIT,
+            tools=TOOLS,
+            turns=tuple(turns),
+        ),
         expected=answers[ask],
         choices={Ask.DECISION: ("yes", "no"), Ask.COUNT: (), Ask.NEXT_ACTION: (PHONE, LETTER)}[ask],
         calls=calls,
@@ -159,12 +190,40 @@ RULES: Final = (
     f"{LETTER} instead."
 )
 
+RULES_WITHOUT_LIMIT: Final = (
+    f"You are a clerk who reaches people. The task says how often you may use {PHONE} in this conversation, whether "
+    f"somebody answers or not. Other tools are free and do not count. When the limit is reached, use {LETTER} instead."
+)
+
 _QUESTIONS: Final = {
-    Ask.DECISION: f"May you use {PHONE} once more? " + ANSWER_LINE.format(form="yes or no"),
-    Ask.COUNT: f"How often have you used {PHONE} in this conversation? "
-    + ANSWER_LINE.format(form="the number"),
+    Ask.DECISION: f"May you use {PHONE} once more?",
+    Ask.COUNT: f"How often have you used {PHONE} in this conversation?",
     Ask.NEXT_ACTION: f"Go on and reach {{name}}: {PHONE} or {LETTER}?",
 }
+_FORMS: Final = {
+    Ask.DECISION: "yes or no",
+    Ask.COUNT: "the number",
+    Ask.NEXT_ACTION: f"{PHONE} or {LETTER}",
+}
+
+
+_ALLOWED: Final = f"Is another {PHONE} call allowed now?"
+"""The decision where no `Answer: …` line leads to it: of the ways of asking that were tried on other seeds, the one
+in which a model of 1.5 billion parameters takes a bar's word."""
+
+
+def _question(ask: Ask, form: AnswerForm) -> str:
+    asked, line = _QUESTIONS[ask], ANSWER_LINE.format(form=_FORMS[ask])
+    if ask is Ask.DECISION and form is not AnswerForm.LINE:
+        asked = _ALLOWED
+    match form:
+        case AnswerForm.LINE:
+            return asked if ask is Ask.NEXT_ACTION else f"{asked} {line}"  # a tool call answers that one too
+        case AnswerForm.WORD:
+            return f"{asked} Answer with {_FORMS[ask]} only."
+        case AnswerForm.THINK:
+            return f"{asked} Think step by step first. {line}"
+
 
 _OUTCOMES: Final = (
     "Nobody answered.",

@@ -1,0 +1,259 @@
+"""The study `status-bar`: does a bar that code keeps make a model decide better than the log it sums up?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from experiments.framework import (
+    Analysis,
+    InequalityError,
+    InfrastructureError,
+    SaltScope,
+    Size,
+    Study,
+    TrialContext,
+    TrialOutcome,
+    TrialRecord,
+    TrialSpec,
+)
+from experiments.framework.measured import call_record, total
+from experiments.framework.served_model import ServedModel
+from experiments.framework.trials import Measure
+from experiments.status_bar.analysis import analyse
+from experiments.status_bar.arms import ARMS, BASE, NULL_REBUILD, BarPlace
+from experiments.status_bar.asking import Treatment
+from experiments.workloads import AnswerForm, Ask, Grade, LimitPlace, PhoneBar, PhoneLimit, phone_limit
+from experiments.workloads.phone_bars import Wording
+from experiments.workloads.phone_limit import PHONE
+from serving.assembler import Carrier, HandOff, ToolCall
+from serving.assembler.break_even import BarMode
+from serving.call import Caller, DecodeOptions, MeasuredCall
+from serving.errors import LabError
+
+OTHER_STEPS: Final = 2
+"""Steps with other tools among the calls."""
+
+HIGHEST_COUNT: Final = 24
+"""A count is chosen among 0 … this, whatever the scenario: the choice itself tells nothing."""
+
+CHOICES: Final[Mapping[Ask, tuple[str, ...]]] = {
+    Ask.DECISION: ("yes", "no"),
+    Ask.COUNT: tuple(str(number) for number in range(HIGHEST_COUNT + 1)),
+    Ask.NEXT_ACTION: ("call_phone", "send_letter"),
+}
+
+CALLS: Final = (1, 2, 3, 5, 10, 20)
+"""N: calls made before the question."""
+
+SEEDS: Final[Mapping[str, Mapping[int, int]]] = {
+    "quick": {2: 4},
+    "reference": {1: 10, 2: 10, 3: 8, 5: 8, 10: 8, 20: 8},
+    "think": {1: 2, 2: 2, 3: 2, 5: 2, 10: 2, 20: 2},
+    "full": dict.fromkeys(CALLS, 50),
+    "think-full": dict.fromkeys(CALLS, 10),
+}
+"""Seeds by size and N; an even number each, so that half of the scenarios have a call left."""
+
+
+class StatusBarStudy(Study[ServedModel]):
+    """Asks for a decision, a count and the next action after N calls, with every kind of bar.
+
+    Calls run one after another under one salt, so that what is reused is predicted and proven for every call,
+    and what is computed anew is the tail that the arms differ in.
+    """
+
+    name = "status-bar"
+    title = "What a status bar does to a model's decisions"
+    question = (
+        "An agent has made N phone calls of at most L. Asked whether it may call again, how often it has called and "
+        "what it does next: does a bar that code keeps make it right more often than the log does?"
+    )
+    declared = frozenset(
+        {
+            "harness.bar",
+            "harness.bar_place",
+            "harness.bar_wording",
+            "harness.rebuild",
+            "policy.bar_mode",
+            "policy.carrier",
+        }
+    )
+    arms = ARMS
+    null_arm = NULL_REBUILD
+    sizes = tuple(
+        Size(name=name, tasks=len(seeds), seeds=max(seeds.values())) for name, seeds in SEEDS.items()
+    )
+    salt_scope = SaltScope.RUN
+
+    def __init__(self, model: str, *, block_size: int = 32) -> None:
+        """Args: `model` a catalogue name, hub id or folder with real weights; `block_size` in tokens."""
+        self.base: dict[str, JsonValue] = {
+            "harness.bar": PhoneBar.COUNT_AND_VERDICT.value,
+            "harness.bar_place": BarPlace.BEFORE_QUESTION.value,
+            "harness.bar_wording": Wording.ANSWERING.value,
+            "harness.rebuild": False,
+            "policy.bar_mode": BarMode.REPLACE.value,
+            "policy.carrier": Carrier.USER.value,
+            "decode.max_tokens": 8,
+            "decode.max_tokens_thinking": 256,
+            "engine.model": model,
+            "engine.block_size": block_size,
+            "engine.max_model_len": 4096,
+            "engine.kv_cache_bytes": 3 << 30,
+        }
+        self._asking: _Asking | None = None
+
+    def plan(self, size: Size) -> tuple[TrialSpec, ...]:
+        """A task is an N and the form of the answers; short logs and long ones take turns."""
+        form = AnswerForm.THINK if size.name.startswith("think") else AnswerForm.WORD
+        seeds = SEEDS[size.name]
+        return tuple(
+            TrialSpec(task=f"{form.value}-calls-{calls}", seed=seed, repeat=repeat)
+            for repeat in range(size.repeats)
+            for seed in range(size.seeds)
+            for calls, own in seeds.items()
+            if seed < own
+        )
+
+    def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
+        """Ask the three questions of one scenario under one arm."""
+        form, _, calls = spec.task.split("-")
+        if self._asking is None or self._asking.target is not context.target:
+            self._asking = _Asking(context.target)
+        made: list[MeasuredCall] = []
+        grades: dict[Ask, Grade] = {}
+        for ask in Ask:
+            scenario = phone_limit(
+                spec.seed,
+                calls=int(calls),
+                other_steps=OTHER_STEPS,
+                ask=ask,
+                form=AnswerForm(form),
+                told_in=LimitPlace.TASK,
+            )
+            call = self._asking.ask(scenario, context, constrained=form == AnswerForm.WORD.value)
+            made.append(call)
+            grades[ask] = scenario.grade(call.exchange.text, _acted(call))
+        return TrialOutcome(
+            exchanges=tuple(call.exchange for call in made),
+            calls=tuple(call_record(call) for call in made),
+            manifests=tuple(call.packet.manifest for call in made),
+            succeeded=all(grade.passed for grade in grades.values()),
+            outcome="; ".join(
+                f"{ask.value}: {grade.detail or grade.reason}" for ask, grade in grades.items()
+            ),
+            measures=_measures(scenario, grades, made),
+        )
+
+    def verify(self, records: Iterable[TrialRecord]) -> None:
+        """The null arm reads the ids and gives the answers of the base."""
+        sides: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, str]]]] = {}
+        for record in records:
+            if record.arm in (BASE, NULL_REBUILD):
+                seen = [(exchange.prompt_token_ids, exchange.text) for exchange in record.exchanges]
+                sides.setdefault(record.spec, {})[record.arm] = seen
+        for spec, both in sides.items():
+            if len(both) == 2 and both[BASE] != both[NULL_REBUILD]:
+                pairs = zip(both[BASE], both[NULL_REBUILD], strict=True)
+                number, (one, other) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+                raise InequalityError(
+                    f"Call {number} of {spec.cluster}, rebuilt from a stored copy",
+                    expected=f"{len(one[0] or ())} ids and {one[1]!r:.80}",
+                    got=f"{len(other[0] or ())} ids and {other[1]!r:.80}"
+                    + ("" if one[0] == other[0] else ", and the ids differ"),
+                )
+
+    def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
+        """Accuracy, violations and counting errors by arm and N; every sentence is computed."""
+        return analyse(self.arms, records)
+
+
+class _Asking:
+    """The calls of one engine: one caller, whose prediction goes on from trial to trial."""
+
+    def __init__(self, target: ServedModel) -> None:
+        self.target = target
+        self._failed = 0
+        self._caller = self._new_caller()
+
+    def ask(
+        self, scenario: PhoneLimit, context: TrialContext[ServedModel], *, constrained: bool
+    ) -> MeasuredCall:
+        """One question; `InfrastructureError` when the machinery failed it."""
+        target = self.target
+        most = context.factors["decode.max_tokens" if constrained else "decode.max_tokens_thinking"]
+        if not isinstance(most, int):
+            raise LabError(f"decode.max_tokens is a number, got {most!r}.")
+        treatment = Treatment.of(context.factors)
+        request = treatment.request(
+            scenario,
+            self._count,
+            window=target.max_model_len,
+            max_output=most,
+            run_id=context.salt,
+            surface=f"{target.folder.name}/chat",
+        )
+        decode = DecodeOptions(max_tokens=most, choices=CHOICES[scenario.ask] if constrained else ())
+        # What a failed call left in the cache is unknown, so the calls after it have a salt of their own.
+        salt = f"{context.salt}.{self._failed}" if self._failed else context.salt
+        call = self._caller.call(request, treatment.policy, decode, salt=salt)
+        if isinstance(call, HandOff):
+            raise LabError(
+                f"{scenario.describe()} needs {call.needed} tokens of {call.budget}: serve a longer context."
+            )
+        if call.exchange.error is not None:
+            self._failed += 1
+            self._caller = self._new_caller()
+            raise InfrastructureError(call.exchange.error.sentence)
+        return call
+
+    def _new_caller(self) -> Caller:
+        target = self.target
+        return Caller(
+            target.client,
+            target.folder,
+            block_size=target.block_size,
+            num_blocks=target.num_blocks,
+            tokenizer=target.tokenizer,
+        )
+
+    def _count(self, text: str) -> int:
+        return len(self.target.tokenizer.encode(text).ids)
+
+
+def _acted(call: MeasuredCall) -> tuple[ToolCall, ...]:
+    """The tools that a free answer called instead of naming one."""
+    received = call.exchange.tool_calls
+    return tuple(
+        ToolCall(id=f"said-{number}", name=one.name, arguments=one.arguments)
+        for number, one in enumerate(received)
+        if one.name
+    )
+
+
+def _measures(
+    scenario: PhoneLimit, grades: Mapping[Ask, Grade], made: Sequence[MeasuredCall]
+) -> dict[str, Measure]:
+    said = grades[Ask.COUNT].got
+    decision, action = grades[Ask.DECISION], grades[Ask.NEXT_ACTION]
+    return {
+        "calls": scenario.calls,
+        "may_call": scenario.may_call,
+        "decision": decision.got,
+        "decision_right": decision.passed,
+        "decision_reason": decision.reason.value,
+        "action": action.got,
+        "action_right": action.passed,
+        "action_reason": action.reason.value,
+        # Acting against the limit can only happen where none is left.
+        "violation": None if scenario.may_call else action.got == PHONE,
+        "count": None if said is None else int(said),
+        "count_right": grades[Ask.COUNT].passed,
+        "count_error": None if said is None else int(said) - scenario.calls,
+        "output_tokens": total(call.exchange.output_tokens for call in made),
+        "ttft_s": total(call.exchange.ttft_s for call in made),
+        "latency_s": total(call.exchange.latency_s for call in made),
+    }
