@@ -187,8 +187,8 @@ def _crossovers(loops: Sequence[Loop]) -> Table:
             "published N",
         ),
         rows=tuple(rows),
-        note="α is the price of a cached token over that of a computed one. Simulated: the same sizes with exact reuse in "
-        "whole blocks. Corrected: N* = 2(1−α)R_c/(αSk), R_c in whole blocks. Published: N* = 2(1−α)R/(αS), which "
+        note="α is the price of a cached token over that of a computed one. Simulated: the same sizes with exact reuse "
+        "in whole blocks. Corrected: N* = 2(1−α)R_c/(αSk), R_c in whole blocks. Published: N* = 2(1−α)R/(αS), which "
         "charges replacing for tokens that were new anyway. Assistant texts are scripted here, so no output is in the "
         "cache; in a live loop the outputs belong to R_c.",
     )
