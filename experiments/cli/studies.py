@@ -35,6 +35,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "status-bar-attention": Known(
             "experiments.status_bar_attention:StatusBarAttentionStudy", served=False
         ),
+        "status-bar-decided": Known("experiments.status_bar_attention:StatusBarDecidedStudy", served=False),
     }
 )
 

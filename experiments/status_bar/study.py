@@ -121,8 +121,9 @@ class StatusBarStudy(Study[ServedModel]):
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Ask the three questions of one scenario under one arm."""
         form, _, calls = spec.task.split("-")
+        thinking = form == AnswerForm.THINK.value
         if self._asking is None or self._asking.target is not context.target:
-            self._asking = _Asking(context.target)
+            self._asking = _Asking(context.target, thinking=thinking)
         made: list[MeasuredCall] = []
         grades: dict[Ask, Grade] = {}
         for ask in Ask:
@@ -134,7 +135,7 @@ class StatusBarStudy(Study[ServedModel]):
                 form=AnswerForm(form),
                 told_in=LimitPlace.TASK,
             )
-            call = self._asking.ask(scenario, context, constrained=form == AnswerForm.WORD.value)
+            call = self._asking.ask(scenario, context)
             made.append(call)
             grades[ask] = scenario.grade(call.exchange.text, _acted(call))
         return TrialOutcome(
@@ -174,17 +175,16 @@ class StatusBarStudy(Study[ServedModel]):
 class _Asking:
     """The calls of one engine: one caller, whose prediction goes on from trial to trial."""
 
-    def __init__(self, target: ServedModel) -> None:
+    def __init__(self, target: ServedModel, *, thinking: bool) -> None:
         self.target = target
+        self._thinking = thinking
         self._failed = 0
         self._caller = self._new_caller()
 
-    def ask(
-        self, scenario: PhoneLimit, context: TrialContext[ServedModel], *, constrained: bool
-    ) -> MeasuredCall:
+    def ask(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
         """One question; `InfrastructureError` when the machinery failed it."""
         target = self.target
-        most = context.factors["decode.max_tokens" if constrained else "decode.max_tokens_thinking"]
+        most = context.factors["decode.max_tokens_thinking" if self._thinking else "decode.max_tokens"]
         if not isinstance(most, int):
             raise LabError(f"decode.max_tokens is a number, got {most!r}.")
         treatment = Treatment.of(context.factors)
@@ -196,7 +196,7 @@ class _Asking:
             run_id=context.salt,
             surface=f"{target.folder.name}/chat",
         )
-        decode = DecodeOptions(max_tokens=most, choices=CHOICES[scenario.ask] if constrained else ())
+        decode = DecodeOptions(max_tokens=most, choices=() if self._thinking else CHOICES[scenario.ask])
         # What a failed call left in the cache is unknown, so the calls after it have a salt of their own.
         salt = f"{context.salt}.{self._failed}" if self._failed else context.salt
         call = self._caller.call(request, treatment.policy, decode, salt=salt)
@@ -218,6 +218,8 @@ class _Asking:
             block_size=target.block_size,
             num_blocks=target.num_blocks,
             tokenizer=target.tokenizer,
+            # A model that reasons first would not be held to the choices; other templates do not know the word.
+            template_kwargs=None if self._thinking else {"enable_thinking": False},
         )
 
     def _count(self, text: str) -> int:
