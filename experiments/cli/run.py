@@ -86,18 +86,12 @@ def report(
 ) -> None:
     """Analyse a run folder again and write its figures and `report.html`.
 
-    Examples:
-
-      ctxlab report runs/prefix-cache-qwen2.5-coder-0.5b-quick --open
-
-      ctxlab report runs/status-bar-qwen2.5-coder-1.5b-reference --pack
+    Example: ctxlab report runs/prefix-cache-qwen2.5-coder-0.5b-quick --open
     """
     from experiments.framework import publish
-    from experiments.framework.records import pack_run, read_run
+    from experiments.framework.records import read_run
 
     identity = read_run(folder).identity
-    if packed:
-        pack_run(folder)
     model = identity.base.get("engine.model")
     # A model in this process has no blocks; its studies take no block size.
     block_size = identity.base.get("engine.block_size", DEFAULT_BLOCK_SIZE)

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, cast
 
 from pydantic import JsonValue
 
 from serving.errors import LabError
-
-PACKED: Final = ".gz"
-"""Behind the name of a journal that is kept compressed."""
 
 
 class Journal:
@@ -73,41 +67,18 @@ class Journal:
 def read_lines(path: Path) -> Iterator[JsonValue]:
     """Yield the whole lines of a journal that may still be written to; a torn last one is left out.
 
-    A journal that is not there is looked for packed. Raises `LabError` with the line number for a broken line that
-    is not the last, for a kill cannot do that, and for a packed journal that cannot be unpacked.
+    Raises `LabError` with the line number for a broken line that is not the last: a kill cannot do that.
     """
     pending: tuple[int, bytes] | None = None
-    if not path.exists() and not is_packed(path):
+    if not path.exists():
         return
-    with _opened(path) as file:
-        try:
-            for number, line in enumerate(file, start=1):
-                if pending is not None:
-                    yield _decode(path, *pending)
-                pending = (number, line)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise LabError(
-                f"{packed_path(path)} cannot be unpacked ({error}); restore it or start a new folder."
-            ) from error
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if pending is not None:
+                yield _decode(path, *pending)
+            pending = (number, line)
     if pending is not None and _is_whole(pending[1]):
         yield _decode(path, *pending)
-
-
-def pack(path: Path) -> None:
-    """Keep a journal that is finished compressed; what comes out depends on its bytes alone."""
-    write_whole(packed_path(path), gzip.compress(path.read_bytes(), mtime=0))
-    path.unlink()
-    sync_folder(path.parent)
-
-
-def is_packed(path: Path) -> bool:
-    """Whether a journal is there in its compressed form alone."""
-    return packed_path(path).exists() and not path.exists()
-
-
-def packed_path(path: Path) -> Path:
-    """Where a journal is when it is packed."""
-    return path.with_name(f"{path.name}{PACKED}")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -128,10 +99,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _opened(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(packed_path(path), "rb")) if is_packed(path) else path.open("rb")
 
 
 def _encode(value: JsonValue) -> bytes:

@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from experiments.framework.arms import Arm, ArmDiff, canonical, same_value
-from experiments.framework.journal import Journal, is_packed, pack, packed_path, read_lines, write_whole
+from experiments.framework.journal import Journal, read_lines, write_whole
 from experiments.framework.manifests import MANIFESTS, ManifestJournal
 from experiments.framework.provenance import Session, utc_now
 from experiments.framework.schedule import trial_id
@@ -122,13 +122,8 @@ class RunFolder:
         """Create the folder, or take up an interrupted run of the same identity.
 
         Raises `UsageError` when another process holds it, when it belongs to other arguments (naming each
-        that differs), when it holds something that is not a run, and when its records are packed.
+        that differs) and when it holds something that is not a run.
         """
-        if is_packed(path / RECORDS):
-            raise UsageError(
-                f"{path} is packed, so nothing is written into it; to go on with it, `gunzip "
-                f"{packed_path(path / RECORDS)}` first."
-            )
         path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             stack.enter_context(_exclusive(path))
@@ -253,19 +248,6 @@ def read_violations(path: Path) -> tuple[Violation, ...]:
         raise LabError(
             f"{path / VIOLATIONS} has a line that is no violation: {first_problem(error)}."
         ) from error
-
-
-def pack_run(path: Path) -> None:
-    """Compress the records of a finished run, which are most of its bytes; everything reads them as before.
-
-    Raises `UsageError` for a run with trials to come, which a packed folder could not take.
-    """
-    planned = read_run(path).identity.trials
-    done = sum(record.scored for record in read_records(path, with_exchanges=False))
-    if done < planned:
-        raise UsageError(f"Only a finished run is packed, and {path} has {done} of {planned} trials.")
-    if not is_packed(path / RECORDS):
-        pack(path / RECORDS)
 
 
 def first_problem(error: ValueError) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.framework.journal import Journal, pack, packed_path, read_lines, write_whole
+from experiments.framework.journal import Journal, read_lines, write_whole
 from serving.errors import LabError
 
 
@@ -120,38 +120,3 @@ def _half_then_full(write: Callable[[int, bytes], int]) -> Callable[[int, bytes]
 
 def _refuse(*_: object) -> int:
     raise OSError(28, "No space left on device")
-
-
-def test_a_packed_journal_reads_the_same_and_packs_to_the_same_bytes(tmp_path: Path) -> None:
-    packed = []
-    for name in ("one", "other"):
-        path = tmp_path / name / "lines.jsonl"
-        path.parent.mkdir()
-        with Journal(path) as journal:
-            for number in range(100):
-                journal.append({"number": number})
-        before = list(read_lines(path))
-        pack(path)
-        assert not path.exists()
-        assert list(read_lines(path)) == before
-        packed.append(packed_path(path).read_bytes())
-    assert packed[0] == packed[1]
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed", "no gzip"])
-def test_a_damaged_packed_journal_is_one_sentence_and_not_fewer_lines(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "lines.jsonl"
-    with Journal(path) as journal:
-        for number in range(100):
-            journal.append({"number": number})
-    pack(path)
-    data = packed_path(path).read_bytes()
-    middle = len(data) // 2
-    damaged = {
-        "cut": data[:-12],
-        "changed": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
-        "no gzip": b"{}\n",
-    }
-    packed_path(path).write_bytes(damaged[damage])
-    with pytest.raises(LabError, match=r"lines\.jsonl"):
-        list(read_lines(path))

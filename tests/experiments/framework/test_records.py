@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.framework.records import RunFolder, RunIdentity, pack_run, read_records, read_run
+from experiments.framework.records import RunFolder, RunIdentity, read_records, read_run
 from experiments.framework.study import SaltScope, check_study, plan_digest
 from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind, TrialRecord
 from serving.errors import LabError, UsageError
@@ -180,21 +180,3 @@ def test_run_json_holds_what_the_contract_asks_for(tmp_path: Path) -> None:
     info = read_run(tmp_path)
     assert (info.schema_version, info.identity, info.diff) == (1, IDENTITY, DIFF)
     assert info.run_id
-
-
-def test_a_finished_run_is_packed_and_an_unfinished_one_is_not(tmp_path: Path) -> None:
-    keys = [(arm.name, seed) for arm in ARMS for seed in range(IDENTITY.trials // len(ARMS))]
-    with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
-        for arm, seed in keys[:-1]:
-            run.append(record(arm, seed))
-    with pytest.raises(UsageError, match=f"{len(keys) - 1} of {len(keys)} trials"):
-        pack_run(tmp_path)
-    with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
-        run.append(record(*keys[-1]))
-    before = list(read_records(tmp_path))
-    pack_run(tmp_path)
-    pack_run(tmp_path)
-    assert list(read_records(tmp_path)) == before
-    with pytest.raises(UsageError, match="gunzip"), RunFolder.open(tmp_path, IDENTITY, DIFF):
-        pass
-    assert list(read_records(tmp_path)) == before
