@@ -37,6 +37,8 @@ from experiments.agent.tools.tool import (
 from experiments.agent.tools.workspace import Workspace
 from serving.assembler import ToolContract, ToolSpec
 
+MAX_GLOB_CHARACTERS: Final = 1_000
+"""Each of its parts is tried on every name of the tree."""
 MAX_LINES: Final = 200
 MAX_CHARACTERS: Final = MAX_OUTCOME_CHARACTERS
 MAX_LINE_CHARACTERS: Final = 400
@@ -116,6 +118,11 @@ class _Reading:
         return _page(lines, start, most)
 
     def _find(self, pattern: str) -> str:
+        if len(pattern) > MAX_GLOB_CHARACTERS:
+            raise ToolError(
+                f"A glob has at most {MAX_GLOB_CHARACTERS:,} characters, not {len(pattern):,}; give a shorter one.",
+                Failure.LIMIT,
+            )
         wanted = [part for part in pattern.split("/") if part not in ("", ".")]
         if pattern.startswith(("/", "~")) or ".." in wanted or not wanted:
             raise ToolError(
