@@ -11,6 +11,7 @@ AUTO: Final = "auto"
 NULL: Final = "null-rebuild"
 REQUIRED: Final = "required"
 EXCLUDED: Final = "excluded"
+REFUSED: Final = "refused"
 NO_ISOLATION: Final = "this machine cannot isolate a program, so the code interpreter is not offered"
 
 

@@ -27,6 +27,8 @@ CountTokens = Callable[[str], int]
 
 def turn_of(collected: CollectedTurn) -> Turn:
     """What the model did, without what the server said of it."""
+    # Words that the token limit cut off are no end that the model chose.
+    cut = bool(collected.calls) and collected.calls[-1].call.exchange.finish_reason == "length"
     results = {tool.call.id: tool.outcome.text for tool in collected.tools_finished}
     return Turn(
         messages=tuple(
@@ -44,7 +46,7 @@ def turn_of(collected: CollectedTurn) -> Turn:
             for call in collected.calls
             if call.said.form is not CallForm.NONE
         ),
-        answer=collected.answer,
+        answer=None if cut else collected.answer,
     )
 
 
