@@ -9,6 +9,7 @@ from experiments.agent.collected import CollectedTurn
 from experiments.agent.events import CallFinished
 from experiments.framework.measured import total
 from experiments.framework.trials import Measure
+from experiments.tool_calling.names import NATIVE_ONLY
 from experiments.workloads.tool_prompt_grades import (
     MadeCall,
     Message,
@@ -18,9 +19,6 @@ from experiments.workloads.tool_prompt_grades import (
     invented_numbers,
 )
 from experiments.workloads.tool_prompts import ToolPrompt
-
-NATIVE_ONLY = "native_"
-"""Before the name of a measure: the same turn with a harness that reads the template's own form alone."""
 
 CountTokens = Callable[[str], int]
 

@@ -26,9 +26,10 @@ from experiments.framework import (
 from experiments.framework.failures import failed_by_machinery
 from experiments.framework.measured import call_record
 from experiments.framework.served_model import ServedModel
-from experiments.tool_calling.analysis import AUTO, EXCLUDED, NO_ISOLATION, NULL, REFUSED, REQUIRED, analyse
+from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.asking import Asking, FirstChoice, SteeredCaller, ask
 from experiments.tool_calling.measures import measures
+from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, NULL, REFUSED, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
 from serving.errors import InequalityError, LabError
@@ -195,7 +196,14 @@ def _refused(failed: CallFailedError) -> TrialOutcome:
     return TrialOutcome(
         exchanges=(exchange,),
         succeeded=False,
-        measures={REFUSED: True},
+        measures={
+            REFUSED: True,
+            **{
+                f"{view}{name}": False
+                for view in ("", NATIVE_ONLY)
+                for name in ("success", "exact", "right_stop")
+            },
+        },
         outcome=f"the server refused the request: {failed}",
     )
 
