@@ -33,13 +33,17 @@ class Filled(Generic[TargetT]):
 
 
 class EngineSlot(Generic[TargetT]):
-    """Starts the engine of one group of trials and notes what it is; threads may share it."""
+    """Starts the engine of one group of trials and notes what it is; threads may share it.
+
+    Once left, nothing starts in it again, whatever a thread that is late asks for.
+    """
 
     def __init__(self, serve: Serve[TargetT], factors: Mapping[str, JsonValue], run: RunFolder) -> None:
         self._serve, self._factors, self._run = serve, factors, run
         self._lock = Lock()
         self._stack = ExitStack()
         self._deaths = 0
+        self._closed = False
         self._filled = self._start(0)
 
     def __enter__(self) -> EngineSlot[TargetT]:
@@ -48,7 +52,9 @@ class EngineSlot(Generic[TargetT]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
+        with self._lock:
+            self._closed = True
+            self._stack.__exit__(kind, error, trace)
 
     @property
     def filled(self) -> Filled[TargetT]:
@@ -70,7 +76,7 @@ class EngineSlot(Generic[TargetT]):
         deadline = time.monotonic() + DYING_S
         while True:
             with self._lock:
-                if self._filled.number != failed.number or failed.served.death is None:
+                if self._closed or self._filled.number != failed.number or failed.served.death is None:
                     return None
                 cause = failed.served.death()
                 if cause is not None:

@@ -93,6 +93,8 @@ class Executor(Generic[TargetT]):
                 with self._lock:
                     self._failed_in_a_row = 0
                 return
+            if self._stopping.is_set():
+                return  # the engine is being ended, and must not be taken for dead
             cause = slot.mend(filled)
             if cause is not None:
                 self._say(f"the engine was restarted, what it was doing is done again. {cause}")

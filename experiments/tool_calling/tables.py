@@ -76,8 +76,8 @@ def by_class_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table
             for kind, arm, own in _cells(arms, records)
         ),
         note="Right: exactly the needed calls by name and arguments, in order where one needs another's result, and "
-        "then an answer in words. Shares with Wilson intervals. The second share is of a harness that knows no form but the "
-        "template's, where JSON in the text ends the turn.",
+        "then an answer in words. Shares with Wilson intervals. The second share is of a harness that knows no "
+        "form but the template's, where JSON in the text ends the turn.",
     )
 
 
@@ -94,8 +94,8 @@ def forms_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
         columns=("class", "arm", "calls", *(form.value for form in FORMS), "native [95 %]"),
         rows=tuple(rows),
         note="Native: the template's tags, or what the server's parser made of them; bare: JSON without fences that "
-        "the text ends with; malformed: an attempt that cannot be read, counted once a message. Intervals take calls as "
-        "independent, which those of one turn are not.",
+        "the text ends with; malformed: an attempt that cannot be read, counted once a message. Intervals take calls "
+        "as independent, which those of one turn are not.",
     )
 
 
