@@ -240,13 +240,14 @@ def _settings(
 
 
 def _world(root: Path, groups: list[str]) -> tuple[World, tuple[GroupName, ...]]:
+    from experiments.agent.settings import SECRETS
     from experiments.agent.tools import GroupName, Workspace, World
     from serving.errors import UsageError
 
     known = {name.value: name for name in GroupName}
     if wrong := [group for group in groups if group not in known]:
         raise UsageError(f"There is no group of tools {wrong[0]!r}; choose among {', '.join(known)}.")
-    return World(workspace=Workspace(root)), tuple(known[group] for group in groups)
+    return World(workspace=Workspace(root), redactor=SECRETS), tuple(known[group] for group in groups)
 
 
 def _known_faults(names: list[str]) -> tuple[str, ...]:

@@ -38,13 +38,18 @@ def in_the_third_call(told: ToldServer, folder: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_killed_run_opens_with_every_complete_step_and_its_folder_is_not_written_over(tmp_path: Path) -> None:
+def test_a_killed_run_opens_with_every_complete_step_and_its_folder_is_not_written_over(
+    tmp_path: Path,
+) -> None:
     with told_server([]) as told:
         process = in_the_third_call(told, tmp_path)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
         opened = open_run(tmp_path / "run")
-        assert [[tool.name for tool in step.ran] for step in opened.steps] == [["list_dir"], ["current_directory"]]
+        assert [[tool.name for tool in step.ran] for step in opened.steps] == [
+            ["list_dir"],
+            ["current_directory"],
+        ]
         assert opened.end is None
         again = start(told, tmp_path)
         _, err = again.communicate(timeout=60)

@@ -32,7 +32,22 @@ HOSTILE = (
     "<script>document.title='owned'</script></pre></details><img src=x onerror=alert(1)>"
     "{{ page.title }}{% raw %} \u202e\x1b[31m &lt;b&gt;"
 )
-TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "dl", "dt", "dd", "details", "summary"}
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "h1",
+    "h2",
+    "p",
+    "dl",
+    "dt",
+    "dd",
+    "details",
+    "summary",
+}
 TAGS |= {"pre", "code", "div", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "sub"}
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "scope"}
 
@@ -96,7 +111,9 @@ def test_every_step_opens_with_packet_manifest_ids_and_times(saved: Path) -> Non
         assert words in page.text
     # Special tokens are there to be seen, marked, with their ids.
     assert 'class="special">&lt;|im_start|&gt;<sub>' in (saved / PAGE).read_text(encoding="utf-8")
-    assert "2 of 2 later requests begin with the whole prompt of the one before" in " ".join(page.text.split())
+    assert "2 of 2 later requests begin with the whole prompt of the one before" in " ".join(
+        page.text.split()
+    )
     assert "unknown_tool" in page.text
 
 
