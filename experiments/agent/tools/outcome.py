@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 from serving.assembler.typed_observation import VerifiedValue
 
-
 Clean: TypeAlias = Callable[[str], str]
 """Takes secrets out of a whole text, before a tool cuts it: half a key is no key, and no format finds it."""
 
