@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from experiments.status_bar.cost import StatusBarCostStudy
-from experiments.status_bar.study import StatusBarStudy
+from experiments.status_bar.study import StatusBarStudy, StatusBarThinkingStudy
 
-__all__ = ["StatusBarCostStudy", "StatusBarStudy"]
+__all__ = ["StatusBarCostStudy", "StatusBarStudy", "StatusBarThinkingStudy"]

@@ -7,7 +7,14 @@ import pytest
 from experiments.framework.arms import Arm, resolve
 from experiments.status_bar.arms import ARMS, BASE, NO_BAR, NULL_REBUILD
 from experiments.status_bar.asking import Treatment
-from experiments.status_bar.study import CALLS, CHOICES, HIGHEST_COUNT, SEEDS, StatusBarStudy
+from experiments.status_bar.study import (
+    CALLS,
+    CHOICES,
+    HIGHEST_COUNT,
+    SEEDS,
+    StatusBarStudy,
+    StatusBarThinkingStudy,
+)
 from experiments.workloads import AnswerForm, Ask, LimitPlace, PhoneLimit, phone_limit
 from serving.assembler import Packet, assemble
 from serving.chat import ChatRenderer
@@ -116,13 +123,14 @@ def test_every_count_can_be_chosen_and_so_can_a_wrong_one() -> None:
         assert str(calls) in CHOICES[Ask.COUNT]
 
 
-@pytest.mark.parametrize("size", STUDY.sizes, ids=lambda size: size.name)
-def test_half_of_the_scenarios_of_every_size_have_a_call_left(size) -> None:  # type: ignore[no-untyped-def]
-    plan = STUDY.plan(size)
-    assert len(plan) == sum(SEEDS[size.name].values()) * size.repeats
-    for calls in SEEDS[size.name]:
-        own = [spec for spec in plan if spec.task.endswith(f"calls-{calls}")]
-        assert sum(phone_limit(spec.seed, calls=calls).may_call for spec in own) * 2 == len(own)
+@pytest.mark.parametrize("study", [STUDY, StatusBarThinkingStudy("tiny")], ids=lambda study: study.name)
+def test_half_of_the_scenarios_of_every_size_have_a_call_left(study: StatusBarStudy) -> None:
+    for size in study.sizes:
+        plan = study.plan(size)
+        assert len(plan) == sum(study.seeds[size.name].values()) * size.repeats
+        for calls in study.seeds[size.name]:
+            own = [spec for spec in plan if spec.task.endswith(f"-{calls}")]
+            assert sum(phone_limit(spec.seed, calls=calls).may_call for spec in own) * 2 == len(own)
 
 
 def test_the_reference_size_has_fifty_scenarios_an_arm() -> None:
