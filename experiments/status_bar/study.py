@@ -195,7 +195,9 @@ class StatusBarThinkingStudy(StatusBarStudy):
 
     name = "status-bar-thinking"
     title = "A status bar and a model that thinks aloud"
-    question = "The questions of `status-bar`, answered step by step: does a bar save words, and errors of counting?"
+    question = (
+        "The questions of `status-bar`, answered step by step: does a bar save words, and errors of counting?"
+    )
     seeds: ClassVar[Seeds] = THINKING_SEEDS
     form: ClassVar[AnswerForm] = AnswerForm.THINK
     sizes = _sizes(THINKING_SEEDS)
