@@ -242,8 +242,8 @@ def _figures(loops: Sequence[Loop]) -> Iterator[LineFigure]:
                 )
                 for arm, title in ((APPEND, "append"), (REPLACE, "replace"))
             ),
-            caption="Beyond the same conversation without a bar; measured, by what the server reported as cached. The lines "
-            "cross where the cheaper mode changes.",
+            caption="Beyond the same conversation without a bar; measured, by what the server reported as cached. The "
+            "lines cross where the cheaper mode changes.",
         )
 
 
