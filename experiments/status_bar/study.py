@@ -26,9 +26,17 @@ from experiments.framework.trials import Measure
 from experiments.status_bar.analysis import analyse
 from experiments.status_bar.arms import ARMS, BASE, NULL_REBUILD, BarPlace
 from experiments.status_bar.asking import Treatment
-from experiments.workloads import AnswerForm, Ask, Grade, LimitPlace, PhoneBar, PhoneLimit, phone_limit
+from experiments.workloads import (
+    AnswerForm,
+    Ask,
+    Grade,
+    LimitPlace,
+    PhoneBar,
+    PhoneLimit,
+    Reason,
+    phone_limit,
+)
 from experiments.workloads.phone_bars import Wording
-from experiments.workloads.phone_limit import PHONE
 from serving.assembler import Carrier, HandOff, ToolCall
 from serving.assembler.break_even import BarMode
 from serving.call import Caller, DecodeOptions, MeasuredCall
@@ -292,8 +300,7 @@ def _measures(
         "action": action.got,
         "action_right": action.passed,
         "action_reason": action.reason.value,
-        # Acting against the limit can only happen where none is left.
-        "violation": None if scenario.may_call else action.got == PHONE,
+        "violation": None if scenario.may_call else action.reason is Reason.LIMIT_EXCEEDED,
         "count": None if said is None else int(said),
         "count_right": grades[Ask.COUNT].passed,
         "count_error": None if said is None else int(said) - scenario.calls,
