@@ -10,7 +10,13 @@ from serving.explain.turn import Turn, reasoning_of
 
 
 def moved_reasoning(difference: Difference) -> Finding | None:
-    """One side is inside a think block where the other goes on without."""
+    """One side is inside a think block where the other goes on without, or holds reasoning that was not marked."""
+    if _unmarked(difference):
+        return Finding(
+            MissCause.REASONING_DROPPED,
+            f"The server read the answer in message {len(difference.stored.messages)} as reasoning, though it has no "
+            "such mark, and the request sends it back, but the template does not print it.",
+        )
     char = difference.broken.character
     was, now = in_think_block(difference.stored, char), in_think_block(difference.sent, char)
     if was == now or (was and _is_empty_block(difference.stored, char)):
@@ -43,6 +49,20 @@ def moved_reasoning(difference: Difference) -> Finding | None:
     return Finding(
         MissCause.REASONING_DROPPED, f"The reasoning of message {index} was sent before and is gone now."
     )
+
+
+def _unmarked(difference: Difference) -> bool:
+    """Whether all of the reply up to a mark went to a server's reasoning field, whose text is not printed again.
+
+    A parser of a model that always reasons takes a text without marks for reasoning that goes on.
+    """
+    index = len(difference.stored.messages)
+    if not difference.in_reply or not difference.appends or index >= len(difference.sent.messages):
+        return False
+    reasoning = (reasoning_of(difference.sent.messages[index]) or "").strip()
+    begin = len(difference.stored.prompt_text)
+    generated, printed = (side.text[begin:].lstrip() for side in (difference.stored, difference.sent))
+    return bool(reasoning) and generated.startswith(reasoning) and not printed.startswith(reasoning)
 
 
 def _is_empty_block(turn: Turn, char: int) -> bool:

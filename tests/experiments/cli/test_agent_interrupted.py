@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psutil
@@ -118,3 +120,46 @@ def test_a_task_that_ends_well_says_where_its_page_is(tmp_path: Path) -> None:
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "One file." in page
     assert "a.txt" in page
+
+
+@pytest.mark.full
+def test_an_engine_that_dies_in_the_middle_is_told_with_its_root_cause_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    """The engine that the command itself started; random weights write until their limit, so there is time."""
+    mark = uuid.uuid4().hex
+    words = ["agent", "Go.", "--model", "qwen3-nano-shape", "--max-tokens", "4000", "--root", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.cli.main", *words, "--save", str(tmp_path / "run")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"COLUMNS": "200", "CTXLAB_TEST_MARK": mark, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    while "step 1" not in process.stdout.readline():
+        assert process.poll() is None
+    engine = next(
+        one for one in marked(mark) if "EngineCore" in one.name() or "spawn_main" in str(one.cmdline())
+    )
+    engine.kill()
+    _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert len([line for line in err.splitlines() if line.startswith("error: ")]) == 1, err
+    assert "engine" in err.lower()
+    assert "Traceback" not in err
+    assert marked(mark) == []
+    assert open_run(tmp_path / "run").end is None
+    assert "No step was completed" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every process that inherited the mark, wherever it hangs in the tree."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("CTXLAB_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found

@@ -211,6 +211,20 @@ def test_reasoning_that_the_client_leaves_out_is_dropped(compare: Compared) -> N
     assert "was sent before and is gone now" in found.detail
 
 
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [("I look at the berths", MissCause.REASONING_DROPPED), ("I look elsewhere", MissCause.UNKNOWN)],
+)
+def test_an_answer_that_a_parser_took_for_reasoning_without_a_mark_is_dropped(
+    kept: str, expected: MissCause, renderers: dict[str, ChatRenderer]
+) -> None:
+    renderer, asked = renderers["qwen3"], [RULES, QUESTION]
+    output = renderer.tokenizer.encode("I look at the berths").ids
+    stored = turn_of(renderer, asked, (), output_ids=output)
+    sent = turn_of(renderer, [*asked, assistant("", thought=kept), NEXT], ())
+    assert cause(between(stored, sent)) is expected
+
+
 def test_marks_of_reasoning_in_a_users_words_are_no_reasoning(compare: Compared) -> None:
     asked = [user(f"What does {text} mean in a prompt?") for text in ("<think>", "[think]")]
     assert cause(compare([RULES, asked[0]], [RULES, asked[1]])) is MissCause.BRANCHED
