@@ -116,7 +116,7 @@ def test_a_harness_that_reads_one_form_alone_is_judged_from_the_same_records() -
     said = analyse(ARMS, records).conclusion
     assert "10 of 10 prompts" in said
     assert "2 native, 8 fenced, 0 bare, 0 malformed" in said
-    assert "would have got 2 prompts right" in said
+    assert "would have got 2 of 10 prompts right" in said
 
 
 def test_the_null_arm_is_compared_prompt_by_prompt() -> None:
