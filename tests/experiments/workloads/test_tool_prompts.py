@@ -86,7 +86,9 @@ def test_the_second_call_of_a_chain_holds_what_only_the_first_one_tells(tools: T
 
 
 def tokens(text: str) -> list[str]:
-    return [word.rstrip(".") for word in re.findall(r"[A-Za-z]{3,}|-?\d[\d.]*", text.replace(",", ""))]
+    """Words and numbers; 12.50 and 12.5 are one number."""
+    found = re.findall(r"[A-Za-z]{3,}|-?\d+(?:\.\d+)?", text.replace(",", ""))
+    return [word.rstrip("0").rstrip(".") if "." in word else word for word in found]
 
 
 def test_both_halves_of_the_errors_are_asked_the_ones_with_a_way_out_and_the_ones_without() -> None:
