@@ -70,6 +70,13 @@ def test_an_inequality_stops_with_both_sides_shown(
         assert words in str(stopped.value)
 
 
+@pytest.mark.parametrize("cached", [0, 8, None])
+def test_where_nothing_can_be_predicted_only_the_ids_have_to_agree(cached: int | None) -> None:
+    check_equal(made_up(served=tuple(range(1, 10)), cached=cached), predictable=False)
+    with pytest.raises(InequalityError, match="Prompt ids"):
+        check_equal(made_up(served=(1, 2, 3), cached=cached), predictable=False)
+
+
 @pytest.mark.live
 def test_both_surfaces_read_the_same_ids_and_share_the_cache(client: Client, live_server: LiveServer) -> None:
     salt = uuid4().hex

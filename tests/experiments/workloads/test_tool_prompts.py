@@ -6,11 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.agent.tools import Toolbox, Workspace, World
-from experiments.workloads.tool_prompt_calls import RUN_PYTHON, ExpectedCall
+from experiments.workloads.tool_prompt_calls import DEFAULTS, RUN_PYTHON, ExpectedCall
 from experiments.workloads.tool_prompt_files import TRIPS, write_trips
 from experiments.workloads.tool_prompts import OFFERED, PromptClass, ToolPrompt, offered_tools, tool_prompt
 from serving.errors import UsageError
@@ -31,11 +31,13 @@ def test_no_two_of_the_first_hundred_and_twenty_prompts_of_a_class_are_the_same(
     assert len({tool_prompt(kind, seed).text for seed in range(120)}) == 120
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(KINDS, SEEDS)
 def test_a_seed_gives_the_same_prompt_every_time(kind: PromptClass, seed: int) -> None:
     assert tool_prompt(kind, seed) == tool_prompt(kind, seed)
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(KINDS, SEEDS)
 def test_the_number_of_expected_calls_is_that_of_the_class(kind: PromptClass, seed: int) -> None:
     calls = len(tool_prompt(kind, seed).calls)
@@ -76,14 +78,17 @@ def test_the_second_call_of_a_chain_holds_what_only_the_first_one_tells(tools: T
     for seed in range(60):
         prompt = tool_prompt(PromptClass.CHAINED, seed)
         (_, _, told), (second, _, _) = asked(prompt, tools)
-        given_away = Counter(tokens(prompt.text)) + Counter(["0", "1", "2", "200"])
-        new = Counter(tokens(" ".join(map(str, second.arguments.values())))) - given_away
+        optional = DEFAULTS.get(second.name, {})
+        needed = [str(value) for name, value in second.arguments.items() if name not in optional]
+        new = Counter(tokens(" ".join(needed))) - Counter(tokens(prompt.text))
         assert new, prompt.text
         assert new.keys() <= set(tokens(told)), (prompt.text, told)
 
 
 def tokens(text: str) -> list[str]:
-    return [word.rstrip(".") for word in re.findall(r"[A-Za-z]{3,}|-?\d[\d.]*", text.replace(",", ""))]
+    """Words and numbers; 12.50 and 12.5 are one number."""
+    found = re.findall(r"[A-Za-z]{3,}|-?\d+(?:\.\d+)?", text.replace(",", ""))
+    return [word.rstrip("0").rstrip(".") if "." in word else word for word in found]
 
 
 def test_both_halves_of_the_errors_are_asked_the_ones_with_a_way_out_and_the_ones_without() -> None:
