@@ -26,7 +26,15 @@ from experiments.agent.events import (
 )
 from experiments.agent.refusals import RefusalReason
 from experiments.framework.journal import Journal, read_lines, write_whole
-from serving.assembler import AssemblyRequest, ContextManifest, ContextPolicy, Message, ToolSpec, Trajectory
+from serving.assembler import (
+    AssemblyRequest,
+    ContextManifest,
+    ContextPolicy,
+    Message,
+    TokenSpan,
+    ToolSpec,
+    Trajectory,
+)
 from serving.assembler.record import Instant, Record
 from serving.call import MeasuredCall
 from serving.client import Exchange
@@ -66,14 +74,6 @@ class SavedTool(Record):
     attempts: int
 
 
-class SavedSpan(Record):
-    """Prompt tokens `start` to `end` (excluded) and the item they came from."""
-
-    start: int
-    end: int
-    item_id: str
-
-
 class SavedStep(Record):
     """One model call, and the tools that it led to."""
 
@@ -84,7 +84,7 @@ class SavedStep(Record):
     manifest: ContextManifest
     prompt_ids: tuple[int, ...] | None
     """As rendered here; None where the template is not known."""
-    spans: tuple[SavedSpan, ...] | None = None
+    spans: tuple[TokenSpan, ...] | None = None
     """Whose token each of them is."""
     predicted_cached_tokens: int | None
     first_break: str | None
@@ -224,11 +224,7 @@ def _step(started: CallStarted, finished: CallFinished, ran: tuple[SavedTool, ..
         predicted_cached_tokens=None if started.prediction is None else started.prediction.cached_tokens,
         first_break=None if finding is None else finding.cause.value,
         form=finished.said.form,
-        spans=None
-        if started.rendered is None
-        else tuple(
-            SavedSpan(start=span.start, end=span.end, item_id=span.item_id) for span in started.rendered.spans
-        ),
+        spans=None if started.rendered is None else started.rendered.spans,
         exchange=_without_packet(kept(call.exchange, finished.said, finished.cut)),
         replayable=not finished.cut,
         ran=ran,

@@ -99,7 +99,7 @@ def run_page(opened: OpenedRun) -> TrajectoryPage:
 def _saved_step(step: SavedStep) -> TrajectoryStep:
     from experiments.framework.analysis import Table
     from experiments.framework.report import Fact
-    from experiments.framework.trajectory import Owned, TrajectoryStep
+    from experiments.framework.trajectory import TrajectoryStep
     from serving.client import Exchange
 
     ran = Table(
@@ -122,9 +122,7 @@ def _saved_step(step: SavedStep) -> TrajectoryStep:
         tools=tuple(tool.to_api() for tool in step.tools),
         manifest=step.manifest,
         prompt_ids=step.prompt_ids,
-        owners=tuple(
-            Owned(start=span.start, end=span.end, item_id=span.item_id) for span in step.spans or ()
-        ),
+        spans=step.spans or (),
         exchange=Exchange.model_validate(step.exchange),
         facts=(
             Fact(name="predicted cached tokens", value=step.predicted_cached_tokens),

@@ -14,22 +14,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from experiments.framework.analysis import Table
 from experiments.framework.pages import page_environment
 from experiments.framework.report import Fact
-from serving.assembler import FRAMING, ContextManifest
+from serving.assembler import FRAMING, ContextManifest, TokenSpan
 from serving.chat import ShownToken
 from serving.client import Exchange
 
 Show = Callable[[Sequence[int]], Sequence[ShownToken]]
 """Tokens with their texts: `ChatTokenizer.show`."""
-
-
-class Owned(BaseModel):
-    """Prompt tokens `start` to `end` (excluded) and the item they came from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    start: int
-    end: int
-    item_id: str
 
 
 class TrajectoryStep(BaseModel):
@@ -42,8 +32,8 @@ class TrajectoryStep(BaseModel):
     tools: tuple[dict[str, JsonValue], ...]
     manifest: ContextManifest | None
     prompt_ids: tuple[int, ...] | None
-    owners: tuple[Owned, ...] = ()
-    """Of the prompt's tokens, in order and without gaps; empty: not known."""
+    spans: tuple[TokenSpan, ...] = ()
+    """The items that the prompt's tokens came from, in order and without gaps; empty: not known."""
     exchange: Exchange
     facts: tuple[Fact, ...] = ()
     """What whoever made the call knows beside it."""
@@ -188,11 +178,11 @@ def _tool(tool: dict[str, JsonValue]) -> MessageView:
 
 def _runs(step: TrajectoryStep, same: int, show: Show) -> tuple[RunView, ...]:
     ids = step.prompt_ids or ()
-    owners = step.owners or (Owned(start=0, end=len(ids), item_id=""),)
+    spans = step.spans or (TokenSpan(0, len(ids), ""),)
     return tuple(
-        RunView(item=owner.item_id, tokens=tuple(show(ids[max(owner.start, same) : owner.end])))
-        for owner in owners
-        if owner.end > max(owner.start, same)
+        RunView(item=span.item_id, tokens=tuple(show(ids[max(span.start, same) : span.end])))
+        for span in spans
+        if span.end > max(span.start, same)
     )
 
 
