@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BENCH  ?= .venv-bench
+WORKERS ?= 2
 
 .PHONY: help setup demo test test-full check bench lock clean
 
@@ -22,7 +23,7 @@ check: setup  ## Lint, types and the arrows between rooms
 	$(BIN)/lint-imports
 
 test: check  ## What CI runs: checks and every quick test, one served model included
-	$(BIN)/python -m pytest -m "not full"
+	$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --dist loadgroup
 
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
 	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600

@@ -22,6 +22,29 @@ LIVE_MODEL = "qwen3-nano-shape"
 LIVE_BLOCK_SIZE = 32
 
 
+SANDBOXED = ("tests/experiments/agent/tools/", "tests/experiments/workloads/test_tool_prompts")
+"""Files whose tests look for sandboxed processes on the whole machine, or start some."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers, tests that share something stay on one: the served model, the sandbox, a file's fixtures.
+
+    The served model's tests come first: they are the longest group, and the others fill the rest.
+    """
+    if not config.pluginmanager.hasplugin("xdist") or not config.getoption("numprocesses", None):
+        return
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=lambda item: _group(item) != "live")
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("live"):
+        return "live"
+    file = item.nodeid.partition("::")[0]
+    return "sandbox" if file.startswith(SANDBOXED) else file
+
+
 @dataclass(frozen=True)
 class LiveServer:
     """The served model that all live tests share."""
