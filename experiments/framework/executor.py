@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import Generic
 
-from experiments.framework.engine_slot import EngineSlot
+from experiments.framework.engine_slot import EngineSlot, Filled
 from experiments.framework.eta import Eta
 from experiments.framework.failures import INFRASTRUCTURE, InequalityError, failed_by_machinery
 from experiments.framework.provenance import utc_now
@@ -88,12 +88,18 @@ class Executor(Generic[TargetT]):
         for turn in range(self._limits.max_attempts):
             if self._stopping.is_set():
                 return
-            if turn >= 2 and self._study.concurrency == 1:
-                slot.restart()  # two failures in a row: a hiccup is less likely than a dead server
-            if self._attempt(trial, slot):
+            filled = slot.filled
+            if self._attempt(trial, filled):
                 with self._lock:
                     self._failed_in_a_row = 0
                 return
+            if self._stopping.is_set():
+                return  # the engine is being ended, and must not be taken for dead
+            cause = slot.mend(filled)
+            if cause is not None:
+                self._say(f"the engine was restarted, what it was doing is done again. {cause}")
+            elif turn == 1 and self._study.concurrency == 1 and slot.filled is filled:
+                slot.restart()  # two failures in a row: a hiccup is less likely than a server that hangs
         with self._lock:
             self._failed_in_a_row += 1
             failed = self._failed_in_a_row
@@ -104,12 +110,12 @@ class Executor(Generic[TargetT]):
                 "run the same command again."
             )
 
-    def _attempt(self, trial: Trial, slot: EngineSlot[TargetT]) -> bool:
+    def _attempt(self, trial: Trial, engine: Filled[TargetT]) -> bool:
         """Make one attempt, keep its record, and say whether it is scored."""
         attempt = self._run.begin_attempt(trial.id)
         salt = self._salt(trial, attempt)
         context = TrialContext(
-            arm=trial.arm, factors=trial.factors, target=slot.target, salt=salt, attempt=attempt
+            arm=trial.arm, factors=trial.factors, target=engine.served.target, salt=salt, attempt=attempt
         )
         started, clock = utc_now(), time.monotonic()
         kind, outcome = self._judge(trial, context)
@@ -124,7 +130,7 @@ class Executor(Generic[TargetT]):
             attempt=attempt,
             salt=salt,
             session=self._session,
-            environment=slot.environment,
+            environment=engine.environment,
             started=started,
             seconds=round(time.monotonic() - clock, 6),
             kind=kind,
@@ -138,8 +144,12 @@ class Executor(Generic[TargetT]):
         if not record.scored:
             with self._lock:
                 self.failed_attempts += 1
-                self._progress.note(f"{trial.id}, attempt {attempt}: {outcome.outcome}")
+            self._say(f"{trial.id}, attempt {attempt}: {outcome.outcome}")
         return record.scored
+
+    def _say(self, sentence: str) -> None:
+        with self._lock:
+            self._progress.note(sentence)
 
     def _judge(self, trial: Trial, context: TrialContext[TargetT]) -> tuple[OutcomeKind, TrialOutcome]:
         try:

@@ -14,6 +14,7 @@ from experiments.framework.arms import canonical
 from experiments.framework.study import Serve, Served
 from serving.chat import ChatTokenizer
 from serving.client import Client
+from serving.engine import RunningEngine
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
 from serving.models import ModelFolder, ModelSource
@@ -55,9 +56,17 @@ def serve_model(progress: Progress | None = None) -> Serve[ServedModel]:
             environment = describe(plan, facts)
             fingerprint = hashlib.sha256(canonical(environment).encode()).hexdigest()
             with Client(running.base_url, server_fingerprint=fingerprint) as client:
-                yield Served(target=_target(client, plan, facts), environment=environment)
+                yield Served(_target(client, plan, facts), environment, lambda: _death(running))
 
     return serve
+
+
+def _death(engine: RunningEngine) -> str | None:
+    try:
+        engine.check()
+    except LabError as cause:
+        return str(cause)
+    return None
 
 
 def describe(plan: LaunchPlan, facts: ServerFacts) -> dict[str, JsonValue]:

@@ -39,6 +39,8 @@ class Served(Generic[TargetT]):
     target: TargetT
     environment: Mapping[str, JsonValue]
     """Engine version, flags, machine: nothing that varies between two starts (no port, no pid)."""
+    death: Callable[[], str | None] | None = None
+    """Tells in a sentence why the engine has died, or None while it lives; None where nobody can tell."""
 
 
 Serve = Callable[[Mapping[str, JsonValue]], AbstractContextManager[Served[TargetT]]]

@@ -1,4 +1,4 @@
-"""The studies `tool-calling` and `tool-calling-cost`: whether a model calls its tools rightly, and what a turn costs."""
+"""The studies `tool-calling` and `tool-calling-cost`: whether a model calls its tools rightly, and at what price."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class ToolCallingCostStudy(ToolCallingStudy):
         "The first call of a turn reads the tools, later ones reuse them: how long does each wait for its first token, "
         "and how fast does the model write?"
     )
-    sizes = (
+    sizes: tuple[Size, ...] = (
         Size(name="quick", tasks=len(PromptClass), seeds=1),
         Size(name="reference", tasks=len(PromptClass), seeds=5),
     )

@@ -9,6 +9,7 @@ from experiments.agent.collected import CollectedTurn
 from experiments.agent.events import CallFinished
 from experiments.framework.measured import total
 from experiments.framework.trials import Measure
+from experiments.tool_calling.names import NATIVE_ONLY
 from experiments.workloads.tool_prompt_grades import (
     MadeCall,
     Message,
@@ -19,14 +20,13 @@ from experiments.workloads.tool_prompt_grades import (
 )
 from experiments.workloads.tool_prompts import ToolPrompt
 
-NATIVE_ONLY = "native_"
-"""Before the name of a measure: the same turn with a harness that reads the template's own form alone."""
-
 CountTokens = Callable[[str], int]
 
 
 def turn_of(collected: CollectedTurn) -> Turn:
     """What the model did, without what the server said of it."""
+    # Words that the token limit cut off are no end that the model chose.
+    cut = bool(collected.calls) and collected.calls[-1].call.exchange.finish_reason == "length"
     results = {tool.call.id: tool.outcome.text for tool in collected.tools_finished}
     return Turn(
         messages=tuple(
@@ -44,7 +44,7 @@ def turn_of(collected: CollectedTurn) -> Turn:
             for call in collected.calls
             if call.said.form is not CallForm.NONE
         ),
-        answer=collected.answer,
+        answer=None if cut else collected.answer,
     )
 
 

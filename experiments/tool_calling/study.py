@@ -26,9 +26,10 @@ from experiments.framework import (
 from experiments.framework.failures import failed_by_machinery
 from experiments.framework.measured import call_record
 from experiments.framework.served_model import ServedModel
-from experiments.tool_calling.analysis import AUTO, EXCLUDED, NO_ISOLATION, NULL, REQUIRED, analyse
+from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.asking import Asking, FirstChoice, SteeredCaller, ask
 from experiments.tool_calling.measures import measures
+from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, NULL, REFUSED, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
 from serving.errors import InequalityError, LabError
@@ -71,7 +72,7 @@ class ToolCallingStudy(Study[ServedModel]):
     declared = frozenset({"decode.tool_choice", "harness.rebuild"})
     arms = ARMS
     null_arm = NULL
-    sizes = (
+    sizes: tuple[Size, ...] = (
         Size(name="quick", tasks=len(PromptClass), seeds=4),
         Size(name="reference", tasks=len(PromptClass), seeds=40),
         Size(name="full", tasks=len(PromptClass), seeds=120),
@@ -85,7 +86,7 @@ class ToolCallingStudy(Study[ServedModel]):
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
         self.base: dict[str, JsonValue] = {
             "decode.tool_choice": FirstChoice.AUTO.value,
-            "decode.max_tokens": 192,
+            "decode.max_tokens": 128,
             "harness.rebuild": False,
             "harness.max_iterations": 6,
             "engine.model": model,
@@ -139,14 +140,7 @@ class ToolCallingStudy(Study[ServedModel]):
         try:
             collected = ask(prompt, steered, asking)
         except CallFailedError as failed:
-            if failed_by_machinery((failed.call.exchange,)) is not None:
-                raise InfrastructureError(str(failed)) from failed
-            return TrialOutcome(
-                exchanges=(failed.call.exchange,),
-                succeeded=False,
-                measures={"refused": True},
-                outcome=f"the server refused the request: {failed}",
-            )
+            return _refused(failed)
         return self.outcome(prompt, collected, target)
 
     def outcome(self, prompt: ToolPrompt, collected: CollectedTurn, target: ServedModel) -> TrialOutcome:
@@ -189,6 +183,29 @@ def interpreter_here() -> bool:
     except NoIsolationError:
         return False
     return True
+
+
+def _refused(failed: CallFailedError) -> TrialOutcome:
+    """A request that the server would not take is a finding; every other failure is the machinery's.
+
+    So is a call that was stopped: nothing here stops one but an interruption of the run.
+    """
+    exchange = failed.call.exchange
+    if exchange.error is None or exchange.error.status is None or failed_by_machinery((exchange,)):
+        raise InfrastructureError(str(failed)) from failed
+    return TrialOutcome(
+        exchanges=(exchange,),
+        succeeded=False,
+        measures={
+            REFUSED: True,
+            **{
+                f"{view}{name}": False
+                for view in ("", NATIVE_ONLY)
+                for name in ("success", "exact", "right_stop")
+            },
+        },
+        outcome=f"the server refused the request: {failed}",
+    )
 
 
 def _check_same(spec: TrialSpec, one: TrialRecord, other: TrialRecord) -> None:

@@ -99,7 +99,7 @@ def grade_turn(prompt: ToolPrompt, turn: Turn) -> TurnGrade:
         found=len(found),
         exact=whole and len(found) == len(turn.calls) and in_order,
         together=None if prompt.ordered or len(prompt.calls) < 2 else whole and len(set(found)) == 1,
-        right_stop=whole and bool((turn.answer or "").strip()) and max(found, default=-1) == last,
+        right_stop=whole and _is_answer(turn.answer) and max(found, default=-1) == last,
     )
 
 
@@ -131,6 +131,11 @@ def invented_numbers(prompt: ToolPrompt, turn: Turn) -> tuple[str, ...]:
     known = " ".join([prompt.text, *(f"{call.arguments} {call.result}" for call in turn.calls)])
     seen = set(_numbers(known))
     return tuple(number for number in _numbers(turn.answer or "") if number not in seen)
+
+
+def _is_answer(text: str | None) -> bool:
+    """Whether a turn ended in words: not in nothing, and not in the JSON of a call that no harness reads."""
+    return text is not None and bool(text.strip()) and '"arguments"' not in text
 
 
 def _places(expected: Sequence[ExpectedCall], turn: Turn) -> list[int | None]:

@@ -1,20 +1,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 SECRET = "the-secret-outside"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def disk_that_need_not_last() -> Iterator[None]:
-    """No test of the tools is about a power cut, and thousands of writes that wait for a busy disk take minutes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda handle: None)
-        yield
 
 
 @pytest.fixture

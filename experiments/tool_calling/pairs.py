@@ -1,0 +1,126 @@
+"""Arms beside each other, prompt by prompt: what requiring a call changes, and how much is noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from experiments.framework import Table, TrialRecord, by_cluster
+from experiments.framework.analysis import Cell
+from experiments.framework.statistics import Interval, bounded, holm, mcnemar_exact, smallest_detectable
+from experiments.tool_calling.names import AUTO, NATIVE_ONLY, NULL, REQUIRED
+from experiments.workloads.tool_prompts import PromptClass
+
+READINGS: Final[Mapping[str, str]] = {
+    "success": "every form",
+    f"{NATIVE_ONLY}success": "the template's alone",
+}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Required against left to the model, one pair a prompt."""
+
+    scope: PromptClass | None
+    """None: all classes in which a call is needed."""
+    reading: str
+    """The measure: which forms the harness reads."""
+    pairs: int
+    only_auto: int
+    only_required: int
+    effect: Interval
+    """Share right when required, minus share right when not; a bootstrap over prompts."""
+    p_value: float
+    adjusted: float
+    """After Holm, over all rows of the table."""
+    detectable: float | None
+
+
+def compare(records: Sequence[TrialRecord]) -> Iterator[Compared]:
+    """Every class and all together, under both readings; nothing where one of the two arms is missing."""
+    found: dict[str, Compared] = {}
+    for reading in READINGS:
+        for scope in (None, *PromptClass):
+            one = _compared(records, scope, reading)
+            if one is not None:
+                found[f"{scope}/{reading}"] = one
+    adjusted = holm({name: one.p_value for name, one in found.items()})
+    for name, one in found.items():
+        yield replace(one, adjusted=adjusted[name])
+
+
+def same_as_null(records: Sequence[TrialRecord]) -> tuple[int, int]:
+    """In how many of the prompts that both arms were asked the null arm was judged as the first arm."""
+    first, null = by_cluster(records, AUTO, "success"), by_cluster(records, NULL, "success")
+    both = first.keys() & null.keys()
+    return sum(first[cluster] == null[cluster] for cluster in both), len(both)
+
+
+def compare_table(compared: Sequence[Compared]) -> tuple[Table, ...]:
+    """One table, or none where nothing was compared."""
+    if not compared:
+        return ()
+    rows: list[tuple[Cell, ...]] = [
+        (
+            "all that need a call" if one.scope is None else one.scope.value,
+            READINGS[one.reading],
+            one.pairs,
+            one.only_auto,
+            one.only_required,
+            _signed(one.effect),
+            one.p_value,
+            one.adjusted,
+            one.detectable,
+        )
+        for one in compared
+    ]
+    return (
+        Table(
+            title="First call required, against left to the model",
+            columns=(
+                "class",
+                "forms that are read",
+                "prompts",
+                "right only when left",
+                "right only when required",
+                "change of the share right [95 %]",
+                "p (McNemar, exact)",
+                "p (Holm)",
+                "detectable",
+            ),
+            rows=tuple(rows),
+            note="One pair a prompt; intervals resample prompts; Holm over the rows of this table; detectable is the "
+            "smallest true change that this run would have found 8 times in 10.",
+        ),
+    )
+
+
+def _compared(records: Sequence[TrialRecord], scope: PromptClass | None, reading: str) -> Compared | None:
+    own = [record for record in records if scope is None or record.task == scope.value]
+    auto, required = by_cluster(own, AUTO, reading), by_cluster(own, REQUIRED, reading)
+    both = sorted(auto.keys() & required.keys())
+    if not both:
+        return None
+    changes = np.array([np.mean(required[name]) - np.mean(auto[name]) for name in both])
+    only_auto, only_required = int((changes < 0).sum()), int((changes > 0).sum())
+    p_value = mcnemar_exact(only_auto, only_required)
+    return Compared(
+        scope=scope,
+        reading=reading,
+        pairs=len(both),
+        only_auto=only_auto,
+        only_required=only_required,
+        effect=bounded(changes[:, None]),
+        p_value=p_value,
+        adjusted=p_value,
+        detectable=smallest_detectable(changes),
+    )
+
+
+def _signed(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{interval.estimate:+.2f}"
+    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
