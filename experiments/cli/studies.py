@@ -32,6 +32,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),
         "status-bar": Known("experiments.status_bar:StatusBarStudy", served=True),
         "status-bar-cost": Known("experiments.status_bar:StatusBarCostStudy", served=True),
+        "status-bar-techniques": Known("experiments.status_bar:StatusBarTechniquesStudy", served=True),
         "status-bar-attention": Known(
             "experiments.status_bar_attention:StatusBarAttentionStudy", served=False
         ),
