@@ -40,7 +40,7 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
             f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
         )
     main = {measure: contrasts(scored, measure, MAIN) for measure in OUTCOMES}
-    pairs = {measure: contrasts(scored, measure, INTERACTIONS) for measure in OUTCOMES}
+    pairs = {measure: contrasts(scored, measure, INTERACTIONS) for measure in (SUCCESS, MISSED)}
     left_out = incomplete(scored, SUCCESS)
     return Analysis(
         conclusion=" ".join(_conclusion(scored, main, pairs)),
@@ -91,7 +91,7 @@ def _conclusion(
     if found:
         yield f"Interactions beyond chance: {'; '.join(found)}."
     elif any(pairs.values()):
-        yield "No two techniques act on each other beyond chance."
+        yield "Neither in tasks solved nor in subtasks missed do two techniques act on each other beyond chance."
     agreed, both = same_as_null(records)
     if both:
         yield f"The arm without techniques, rebuilt, was graded the same in {agreed} of {both} tasks."

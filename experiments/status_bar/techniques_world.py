@@ -90,11 +90,11 @@ def surroundings(task: BarTask, world: World) -> Surroundings:
     """
     folder = _folder(world)
     return Surroundings(
-        system=SystemState(
+        system=SystemState(  # noqa: S604 - `shell` is a word of the bar here
             cwd=f"/{task.directory}",
             os="linux",
             # The tools of these tasks have neither.
-            shell="none",  # noqa: S604 - a word of the bar, not a call
+            shell="none",
             python="none",
         ),
         todo=tuple(
