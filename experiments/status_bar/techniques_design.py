@@ -46,8 +46,11 @@ WORDS: Final[Mapping[Technique, str]] = MappingProxyType(
 """For readers."""
 
 HEAD: Final = (
-    "You are an agent that works in a folder of files. Do everything that the user asks, one step after another, "
-    "by calling tools. Write each file exactly as asked, with nothing added. When all is done, say so in one sentence."
+    "You are an agent that works in a folder of files. Do everything that the user asks, one tool call after another: "
+    "write_file writes a file, read_file reads one, find_files finds one, make_call calls a number, get_time and "
+    "current_directory tell the time and the place. A call names one of these tools and nothing else, such as "
+    '{"name": "write_file", "arguments": {"path": "a.txt", "text": "tree"}}. Write each file exactly as asked, with '
+    "nothing added. When all is done, say so in one sentence."
 )
 """The system prompt of every arm, before the sentences of its techniques."""
 
