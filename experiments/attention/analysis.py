@@ -58,11 +58,7 @@ def _interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interva
 
 
 def _words(interval: Interval | None, scale: float = 1) -> str | None:
-    if interval is None:
-        return None
-    if interval.low is None or interval.high is None:
-        return f"{scale * interval.estimate:.3g}"
-    return f"{scale * interval.estimate:.3g} [{scale * interval.low:.3g}, {scale * interval.high:.3g}]"
+    return None if interval is None else interval.words(scale=scale)
 
 
 def _right(records: Sequence[TrialRecord], arm: str) -> tuple[int, int]:

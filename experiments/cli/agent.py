@@ -64,7 +64,8 @@ def agent(
     ] = False,
     block_size: BlockSizeOption = None,
     save: Annotated[
-        Path | None, typer.Option("--save", help="Write every step into this new folder, as it ends.")
+        Path | None,
+        typer.Option("--save", help="Write every step into this new folder as it ends, and report.html."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document instead of the trace.")] = False,
 ) -> None:
@@ -73,7 +74,8 @@ def agent(
     Prints what the model thinks, says and calls as it comes, the status bar where the policy has one, what
     the tools answered, and after each call its prompt, cached and new tokens. Tools that only read start
     while the model still writes; one with consequences runs only after a yes at this terminal. Exits with 1
-    when no answer came. Ctrl-C stops the model and its tools; complete steps stay in --save.
+    when no answer came. Ctrl-C stops the model and its tools; complete steps stay in --save, whose report.html
+    opens each with its packet, manifest, token ids and times (`ctxlab trajectory` writes it again).
 
     Examples:
 
@@ -131,11 +133,13 @@ class Job:
 
 def _run(served: Served, job: Job, *, thinking: bool | None, save: Path | None, as_json: bool) -> bool:
     from experiments.agent.events import Answer
-    from experiments.agent.loop import run_turn
+    from experiments.agent.loop import CallFailedError, run_turn
     from experiments.agent.saving import SavedRun, TrajectoryWriter
     from experiments.agent.tools import build_toolbox
     from experiments.cli.agent_view import AgentView, Report
+    from experiments.cli.trajectory import PAGE, write_run_page
     from serving.assembler import Trajectory
+    from serving.chat import ChatTokenizer
 
     toolbox = build_toolbox(job.groups, job.world)
     new_caller, _ = callers(served, thinking, token_in=job.settings.token_in)
@@ -154,19 +158,32 @@ def _run(served: Served, job: Job, *, thinking: bool | None, save: Path | None, 
                 faults=job.faults,
                 started_at=job.settings.now(),
             )
-            writer = stack.enter_context(TrajectoryWriter(save, run, job.settings.redactor))
+            show = None if served.template is None else ChatTokenizer(served.template.folder.path).show
+            writer = TrajectoryWriter(save, run, job.settings.redactor)
+            stack.callback(
+                write_run_page, save, show
+            )  # after the last step is written, however the turn ends
+            stack.enter_context(writer)
         turn = stack.enter_context(closing(run_turn(new_caller(), toolbox, start, job.task, job.settings)))
-        for event in turn:
-            report.take(event)
-            if writer is not None:
-                writer.take(event)
+        try:
+            for event in turn:
+                report.take(event)
+                if writer is not None:
+                    writer.take(event)
+                if view is not None:
+                    view.show(event)
+                answered = isinstance(event, Answer)
+        except CallFailedError:
             if view is not None:
-                view.show(event)
-            answered = isinstance(event, Answer)
+                view.end_line()
+            served.check()  # a dead engine is told with its root cause
+            raise
     if as_json:
         print_json(report.document())
     else:
         OUT.print(report.line(), style="dim")
+        if save is not None:
+            OUT.print(f"saved: {save / PAGE}", style="dim", markup=False)
     return answered
 
 
@@ -223,13 +240,14 @@ def _settings(
 
 
 def _world(root: Path, groups: list[str]) -> tuple[World, tuple[GroupName, ...]]:
+    from experiments.agent.settings import SECRETS
     from experiments.agent.tools import GroupName, Workspace, World
     from serving.errors import UsageError
 
     known = {name.value: name for name in GroupName}
     if wrong := [group for group in groups if group not in known]:
         raise UsageError(f"There is no group of tools {wrong[0]!r}; choose among {', '.join(known)}.")
-    return World(workspace=Workspace(root)), tuple(known[group] for group in groups)
+    return World(workspace=Workspace(root), redactor=SECRETS), tuple(known[group] for group in groups)
 
 
 def _known_faults(names: list[str]) -> tuple[str, ...]:

@@ -42,6 +42,10 @@ class AgentView:
                 self._console.print(untrusted(f"{bar}\n", "green"))
         self._chat.show(event)
 
+    def end_line(self) -> None:
+        """Begin a new line if a stream stopped within one."""
+        self._chat.end_line()
+
 
 def bar_of(packet: Packet) -> str:
     """The text of the newest status bar in a packet; empty without one."""

@@ -65,11 +65,12 @@ def chat(
 
       echo "Which files are here?" | ctxlab chat --save exchanges.jsonl
     """
+    from experiments.agent.settings import SECRETS
     from experiments.agent.tools import GroupName, Workspace, World, build_toolbox
     from experiments.cli.chat_session import ChatSession, keyboard_lines, open_for_saving, piped_lines
     from experiments.cli.served import attach_served, start_served
 
-    tools = build_toolbox([GroupName.FILES], World(workspace=Workspace(root)))
+    tools = build_toolbox([GroupName.FILES], World(workspace=Workspace(root), redactor=SECRETS))
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
         stack.enter_context(minding_signals())

@@ -24,6 +24,7 @@ from experiments.cli import (
     run,
     serve,
     template,
+    trajectory,
     ttft,
     watch,
 )
@@ -65,6 +66,7 @@ app.command("run")(run.run)
 app.command("report")(run.report)
 app.command("chat")(chat.chat)
 app.command("agent")(agent.agent)
+app.command("trajectory")(trajectory.trajectory)
 app.command("attend")(attend.attend)
 app.command("lint")(lint.lint)
 app.command("ttft")(ttft.ttft)

@@ -31,11 +31,13 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "tool-calling-cost": Known("experiments.tool_calling:ToolCallingCostStudy", served=True),
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),
         "status-bar": Known("experiments.status_bar:StatusBarStudy", served=True),
+        "status-bar-thinking": Known("experiments.status_bar:StatusBarThinkingStudy", served=True),
         "status-bar-cost": Known("experiments.status_bar:StatusBarCostStudy", served=True),
         "status-bar-techniques": Known("experiments.status_bar:StatusBarTechniquesStudy", served=True),
         "status-bar-attention": Known(
             "experiments.status_bar_attention:StatusBarAttentionStudy", served=False
         ),
+        "status-bar-decided": Known("experiments.status_bar_attention:StatusBarDecidedStudy", served=False),
     }
 )
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from experiments.framework.journal import Journal, read_lines
+from experiments.framework.packed import pack, unpack
 from serving.assembler import ContextManifest
 from serving.errors import LabError
 
@@ -20,8 +18,7 @@ MANIFESTS = "manifests.jsonl"
 class ManifestJournal:
     """Appends manifests that are not there yet.
 
-    A line is an id and the manifest's JSON, compressed (zlib) and in base64: manifests repeat their words, and
-    a run keeps hundreds of them.
+    A line is an id and the manifest's JSON, packed: manifests repeat their words, and a run keeps hundreds of them.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -32,8 +29,7 @@ class ManifestJournal:
         """Write each manifest once; `LabError` when the disk refuses."""
         for manifest in manifests:
             if manifest.manifest_id not in self._known:
-                packed = base64.b64encode(zlib.compress(manifest.model_dump_json().encode(), 9)).decode()
-                self._journal.append({"id": manifest.manifest_id, "zlib": packed})
+                self._journal.append({"id": manifest.manifest_id, "zlib": pack(manifest.model_dump_json())})
                 self._known.add(manifest.manifest_id)
 
 
@@ -41,9 +37,8 @@ def read_manifests(folder: Path) -> Iterator[ContextManifest]:
     """Yield every manifest of a run folder; `LabError` for one that is not what its id says."""
     for manifest_id, packed in _entries(folder / MANIFESTS):
         try:
-            text = zlib.decompress(base64.b64decode(packed, validate=True))
-            manifest = ContextManifest.model_validate_json(text)
-        except (binascii.Error, zlib.error, ValidationError) as error:
+            manifest = ContextManifest.model_validate_json(unpack(packed))
+        except ValueError as error:
             raise LabError(f"{folder / MANIFESTS} holds no manifest under {manifest_id}: {error}.") from error
         if manifest.manifest_id != manifest_id:
             raise LabError(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from experiments.framework.arms import Arm, ArmDiff, canonical, same_value
 from experiments.framework.journal import Journal, read_lines, write_whole
 from experiments.framework.manifests import MANIFESTS, ManifestJournal
+from experiments.framework.packed import pack, unpack
 from experiments.framework.provenance import Session, utc_now
 from experiments.framework.schedule import trial_id
 from experiments.framework.study import SaltScope, Size
@@ -185,7 +186,7 @@ class RunFolder:
             if trial in self._complete:
                 raise LabError(f"Trial {trial} of {self.path} has its record already; a second one is a bug.")
             self._manifests.keep(manifests)
-            self._records.append(record.model_dump(mode="json"))
+            self._records.append(_line_of(record))
             if record.scored:
                 self._complete.add(trial)
 
@@ -230,11 +231,9 @@ def read_records(path: Path, *, with_exchanges: bool = True) -> Iterator[TrialRe
     from measures and calls.
     """
     for number, line in enumerate(read_lines(path / RECORDS), start=1):
-        if isinstance(line, dict) and not with_exchanges:
-            line["exchanges"] = []
         try:
-            yield TrialRecord.model_validate(line)
-        except ValidationError as error:
+            yield _record_of(line, with_exchanges=with_exchanges)
+        except ValueError as error:
             raise LabError(
                 f"Line {number} of {path / RECORDS} is not a trial record: {first_problem(error)}."
             ) from error
@@ -261,6 +260,24 @@ def first_problem(error: ValueError) -> str:
 def count_attempts(path: Path) -> int:
     """Count every attempt that began, killed ones included."""
     return sum(1 for _ in read_lines(path / ATTEMPTS))
+
+
+def _line_of(record: TrialRecord) -> JsonValue:
+    """The line of a record: its exchanges packed, for each repeats the one before, and the rest to be read."""
+    line: dict[str, JsonValue] = record.model_dump(mode="json")
+    line["exchanges"] = pack(json.dumps(line["exchanges"], separators=(",", ":")))
+    return line
+
+
+def _record_of(line: JsonValue, *, with_exchanges: bool) -> TrialRecord:
+    """The record of a line; in earlier runs the exchanges are not packed. Raises `ValueError` for no record."""
+    if isinstance(line, dict):
+        kept = line.get("exchanges")
+        if not with_exchanges:
+            line["exchanges"] = []
+        elif isinstance(kept, str):
+            line["exchanges"] = json.loads(unpack(kept))
+    return TrialRecord.model_validate(line)
 
 
 @contextmanager

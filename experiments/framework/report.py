@@ -1,6 +1,6 @@
 """One self-contained page for any study: what was asked, what differed, what came out, call by call.
 
-The page holds no script and asks for nothing outside itself. Every value passes through `_show` and Jinja's
+The page holds no script and asks for nothing outside itself. Every value passes through `pages.shown` and Jinja's
 autoescape; the only markup made from data is a data URI, whose base64 alphabet cannot end an attribute.
 """
 
@@ -17,7 +17,7 @@ from experiments.framework.analysis import Analysis, Cell, Exclusion, Table
 from experiments.framework.arms import ArmDiff, canonical
 from experiments.framework.figures import DrawnFigure, draw, table_of
 from experiments.framework.journal import write_whole
-from experiments.framework.plain import visible
+from experiments.framework.pages import page_environment
 from experiments.framework.records import (
     RunInfo,
     Violation,
@@ -33,7 +33,6 @@ from serving.errors import UsageError
 FIGURES, REPORT = "figures", "report.html"
 TRIALS_SHOWN = 20
 """Trials of one arm that the page lists; all of them are in records.jsonl."""
-TEXT_LIMIT = 2_000
 
 
 class Fact(BaseModel):
@@ -130,19 +129,9 @@ def publish(study: Study[TargetT], folder: Path, *, reproduce: Sequence[str] = (
 
 def render_report(report: ReportModel) -> str:
     """Render the page; the same model gives the same text."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        finalize=_show,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment()
     environment.filters["data_uri"] = _data_uri
     environment.filters["json"] = canonical
-    environment.filters["percent"] = "{:.1%}".format
     return environment.get_template("report.html.jinja").render(report=report)
 
 
@@ -312,23 +301,6 @@ def _total(values: Iterable[int | None]) -> int | None:
             return None
         total += value
     return total
-
-
-def _show(value: object) -> object:
-    """Turn every value of the template into text: this is the one door to the page."""
-    match value:
-        case None:
-            return "unknown"
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:.4g}"
-        case str() if not hasattr(value, "__html__"):
-            return visible(str(value), limit=TEXT_LIMIT)
-        case _:
-            return value
 
 
 def _data_uri(svg: bytes) -> object:

@@ -169,8 +169,8 @@ def _choice_sentences(
             yield f"– with count and verdict {change} answers are right ({share} of all, p {p:.2g} after Holm)."
         else:
             yield (
-                f"– the bar changes nothing beyond chance ({effect.interval.words('+.2f')} of all answers, p {p:.2g}; "
-                f"the run would have found {effect.detectable or 0:.2f})."
+                f"– no change that stands when all arms are judged together ({effect.interval.words('+.2f')} of all "
+                f"answers, p {p:.2g} after Holm; the run would have found {effect.detectable or 0:.2f})."
             )
 
 

@@ -51,10 +51,10 @@ CALLS_PER_UPDATE: Final = {"quick": (2,), "full": (1, 2, 4)}
 UPDATES: Final = {"quick": 6, "full": 12}
 """N at the end of a trial; every smaller N is its beginning."""
 
-STEP_LINES: Final = {1: 16, 2: 8, 4: 4}
+STEP_LINES: Final = {1: 12, 2: 6, 4: 3}
 """Lines of one tool result by k, so that a conversation grows by about as much from update to update."""
-BAR_LINES: Final = 8
-"""Lines of a bar beside its counter."""
+BAR_LINES: Final = 20
+"""Lines of a bar beside its counter: long enough that the modes change places within a trial."""
 
 ARMS: Final = (
     Arm(

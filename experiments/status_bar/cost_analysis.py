@@ -141,7 +141,7 @@ def _conclusion(loops: Sequence[Loop]) -> Iterator[str]:
         advice = advise(loop.inputs(SHOWN_RATIO), block_size=loop.block_size)
         measured = loop.crossover(SHOWN_RATIO)
         yield (
-            f"A bar of {loop.status_tokens} tokens every {loop.every} call{'s' if loop.every > 1 else ''}, "
+            f"A bar of {loop.status_tokens} tokens every {'call' if loop.every == 1 else f'{loop.every} calls'}, "
             f"{loop.tokens_between_updates} tokens apart: replacing becomes cheaper "
             + (f"at N = {measured}" if measured else f"not within {loop.updates} updates")
             + f" (corrected formula {_number(advice.corrected.replace_first_cheaper_at)}, as published "
@@ -187,8 +187,8 @@ def _crossovers(loops: Sequence[Loop]) -> Table:
             "published N",
         ),
         rows=tuple(rows),
-        note="α is the price of a cached token over that of a computed one. Simulated: the same sizes with exact reuse in "
-        "whole blocks. Corrected: N* = 2(1−α)R_c/(αSk), R_c in whole blocks. Published: N* = 2(1−α)R/(αS), which "
+        note="α is the price of a cached token over that of a computed one. Simulated: the same sizes with exact reuse "
+        "in whole blocks. Corrected: N* = 2(1−α)R_c/(αSk), R_c in whole blocks. Published: N* = 2(1−α)R/(αS), which "
         "charges replacing for tokens that were new anyway. Assistant texts are scripted here, so no output is in the "
         "cache; in a live loop the outputs belong to R_c.",
     )
@@ -229,9 +229,9 @@ def _figures(loops: Sequence[Loop]) -> Iterator[LineFigure]:
         numbers = range(1, loop.updates + 1)
         yield LineFigure(
             name=f"cost-every-{loop.every}",
-            title=f"What the bar adds, {loop.every} call{'s' if loop.every > 1 else ''} an update",
+            title=f"What the bar adds, {'one call' if loop.every == 1 else f'{loop.every} calls'} an update",
             axis="updates (N)",
-            value_axis=f"computed tokens (cached ones at {SHOWN_RATIO}) beyond no bar",
+            value_axis=f"added tokens, cached ones at {SHOWN_RATIO}",
             places=tuple(map(float, numbers)),
             lines=tuple(
                 Line(
@@ -242,7 +242,8 @@ def _figures(loops: Sequence[Loop]) -> Iterator[LineFigure]:
                 )
                 for arm, title in ((APPEND, "append"), (REPLACE, "replace"))
             ),
-            caption="Measured, by what the server reported as cached. The lines cross where the cheaper mode changes.",
+            caption="Beyond the same conversation without a bar; measured, by what the server reported as cached. The "
+            "lines cross where the cheaper mode changes.",
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
 from experiments.framework import (
     Analysis,
+    Arm,
     InequalityError,
     InfrastructureError,
     SaltScope,
@@ -25,9 +26,17 @@ from experiments.framework.trials import Measure
 from experiments.status_bar.analysis import analyse
 from experiments.status_bar.arms import ARMS, BASE, NULL_REBUILD, BarPlace
 from experiments.status_bar.asking import Treatment
-from experiments.workloads import AnswerForm, Ask, Grade, LimitPlace, PhoneBar, PhoneLimit, phone_limit
+from experiments.workloads import (
+    AnswerForm,
+    Ask,
+    Grade,
+    LimitPlace,
+    PhoneBar,
+    PhoneLimit,
+    Reason,
+    phone_limit,
+)
 from experiments.workloads.phone_bars import Wording
-from experiments.workloads.phone_limit import PHONE
 from serving.assembler import Carrier, HandOff, ToolCall
 from serving.assembler.break_even import BarMode
 from serving.call import Caller, DecodeOptions, MeasuredCall
@@ -35,6 +44,9 @@ from serving.errors import LabError
 
 OTHER_STEPS: Final = 2
 """Steps with other tools among the calls."""
+
+NULL_SEEDS: Final = 1
+"""Seeds of each N that the null arm of the thinking study repeats."""
 
 HIGHEST_COUNT: Final = 24
 """A count is chosen among 0 … this, whatever the scenario: the choice itself tells nothing."""
@@ -48,14 +60,23 @@ CHOICES: Final[Mapping[Ask, tuple[str, ...]]] = {
 CALLS: Final = (1, 2, 3, 5, 10, 20)
 """N: calls made before the question."""
 
-SEEDS: Final[Mapping[str, Mapping[int, int]]] = {
+Seeds = Mapping[str, Mapping[int, int]]
+"""Seeds by size and N; an even number each, so that half of the scenarios have a call left."""
+
+SEEDS: Final[Seeds] = {
     "quick": {2: 4},
     "reference": {1: 10, 2: 10, 3: 8, 5: 8, 10: 8, 20: 8},
-    "think": {1: 2, 2: 2, 3: 2, 5: 2, 10: 2, 20: 2},
     "full": dict.fromkeys(CALLS, 50),
-    "think-full": dict.fromkeys(CALLS, 10),
 }
-"""Seeds by size and N; an even number each, so that half of the scenarios have a call left."""
+THINKING_SEEDS: Final[Seeds] = {
+    "quick": {2: 2},
+    "reference": dict.fromkeys(CALLS, 2),
+    "full": dict.fromkeys(CALLS, 10),
+}
+
+
+def _sizes(seeds: Seeds) -> tuple[Size, ...]:
+    return tuple(Size(name=name, tasks=len(own), seeds=max(own.values())) for name, own in seeds.items())
 
 
 class StatusBarStudy(Study[ServedModel]):
@@ -83,9 +104,9 @@ class StatusBarStudy(Study[ServedModel]):
     )
     arms = ARMS
     null_arm = NULL_REBUILD
-    sizes = tuple(
-        Size(name=name, tasks=len(seeds), seeds=max(seeds.values())) for name, seeds in SEEDS.items()
-    )
+    seeds: ClassVar[Seeds] = SEEDS
+    form: ClassVar[AnswerForm] = AnswerForm.WORD
+    sizes = _sizes(SEEDS)
     salt_scope = SaltScope.RUN
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
@@ -104,14 +125,13 @@ class StatusBarStudy(Study[ServedModel]):
             "engine.max_model_len": 4096,
             "engine.kv_cache_bytes": 3 << 30,
         }
-        self._asking: _Asking | None = None
+        self._asking: Asking | None = None
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A task is an N and the form of the answers; short logs and long ones take turns."""
-        form = AnswerForm.THINK if size.name.startswith("think") else AnswerForm.WORD
-        seeds = SEEDS[size.name]
+        seeds = self.seeds[size.name]
         return tuple(
-            TrialSpec(task=f"{form.value}-calls-{calls}", seed=seed, repeat=repeat)
+            TrialSpec(task=f"{self.form.value}-calls-{calls}", seed=seed, repeat=repeat)
             for repeat in range(size.repeats)
             for seed in range(size.seeds)
             for calls, own in seeds.items()
@@ -120,26 +140,25 @@ class StatusBarStudy(Study[ServedModel]):
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Ask the three questions of one scenario under one arm."""
-        form, _, calls = spec.task.split("-")
-        if self._asking is None or self._asking.target is not context.target:
-            self._asking = _Asking(context.target)
+        calls = int(spec.task.rpartition("-")[2])
+        asking = self.asking(context.target)
         made: list[MeasuredCall] = []
         grades: dict[Ask, Grade] = {}
         for ask in Ask:
             scenario = phone_limit(
                 spec.seed,
-                calls=int(calls),
+                calls=calls,
                 other_steps=OTHER_STEPS,
                 ask=ask,
-                form=AnswerForm(form),
+                form=self.form,
                 told_in=LimitPlace.TASK,
             )
-            call = self._asking.ask(scenario, context, constrained=form == AnswerForm.WORD.value)
+            call = asking.ask(scenario, context)
             made.append(call)
             grades[ask] = scenario.grade(call.exchange.text, _acted(call))
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in made),
-            calls=tuple(call_record(call) for call in made),
+            calls=tuple(call_record(call, predictable=asking.predictable) for call in made),
             manifests=tuple(call.packet.manifest for call in made),
             succeeded=all(grade.passed for grade in grades.values()),
             outcome="; ".join(
@@ -148,12 +167,20 @@ class StatusBarStudy(Study[ServedModel]):
             measures=_measures(scenario, grades, made),
         )
 
+    def asking(self, target: ServedModel) -> Asking:
+        """Who asks: one for all trials of an engine, so that its prediction goes on from trial to trial."""
+        if self._asking is None or self._asking.target is not target:
+            self._asking = Asking(target, thinking=False, predictable=True)
+        return self._asking
+
     def verify(self, records: Iterable[TrialRecord]) -> None:
-        """The null arm reads the ids and gives the answers of the base."""
+        """The null arm reads the ids of the base, and where trials run one by one it gives the same answers."""
         sides: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, str]]]] = {}
         for record in records:
             if record.arm in (BASE, NULL_REBUILD):
-                seen = [(exchange.prompt_token_ids, exchange.text) for exchange in record.exchanges]
+                # Beside other requests a sum may round otherwise, and a long answer take another way.
+                alone = self.concurrency == 1
+                seen = [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges]
                 sides.setdefault(record.spec, {})[record.arm] = seen
         for spec, both in sides.items():
             if len(both) == 2 and both[BASE] != both[NULL_REBUILD]:
@@ -171,20 +198,42 @@ class StatusBarStudy(Study[ServedModel]):
         return analyse(self.arms, records)
 
 
-class _Asking:
-    """The calls of one engine: one caller, whose prediction goes on from trial to trial."""
+class StatusBarThinkingStudy(StatusBarStudy):
+    """The same questions, answered after visible thinking; several at once, so that nothing is said of times."""
 
-    def __init__(self, target: ServedModel) -> None:
+    name = "status-bar-thinking"
+    title = "A status bar and a model that thinks aloud"
+    question = (
+        "The questions of `status-bar`, answered step by step: does a bar save words, and errors of counting?"
+    )
+    seeds: ClassVar[Seeds] = THINKING_SEEDS
+    form: ClassVar[AnswerForm] = AnswerForm.THINK
+    sizes = _sizes(THINKING_SEEDS)
+    concurrency = 8
+
+    def applies(self, arm: Arm, spec: TrialSpec) -> bool:
+        """The null arm repeats the first seeds alone: long answers are dear, and it shows noise."""
+        return arm.name != NULL_REBUILD or spec.seed < NULL_SEEDS
+
+    def asking(self, target: ServedModel) -> Asking:
+        """Trials run side by side under one salt: each compares ids, and none predicts what is cached."""
+        return Asking(target, thinking=True, predictable=False)
+
+
+class Asking:
+    """Puts questions to one engine."""
+
+    def __init__(self, target: ServedModel, *, thinking: bool, predictable: bool) -> None:
         self.target = target
+        self.predictable = predictable
+        self._thinking = thinking
         self._failed = 0
         self._caller = self._new_caller()
 
-    def ask(
-        self, scenario: PhoneLimit, context: TrialContext[ServedModel], *, constrained: bool
-    ) -> MeasuredCall:
+    def ask(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
         """One question; `InfrastructureError` when the machinery failed it."""
         target = self.target
-        most = context.factors["decode.max_tokens" if constrained else "decode.max_tokens_thinking"]
+        most = context.factors["decode.max_tokens_thinking" if self._thinking else "decode.max_tokens"]
         if not isinstance(most, int):
             raise LabError(f"decode.max_tokens is a number, got {most!r}.")
         treatment = Treatment.of(context.factors)
@@ -196,7 +245,7 @@ class _Asking:
             run_id=context.salt,
             surface=f"{target.folder.name}/chat",
         )
-        decode = DecodeOptions(max_tokens=most, choices=CHOICES[scenario.ask] if constrained else ())
+        decode = DecodeOptions(max_tokens=most, choices=() if self._thinking else CHOICES[scenario.ask])
         # What a failed call left in the cache is unknown, so the calls after it have a salt of their own.
         salt = f"{context.salt}.{self._failed}" if self._failed else context.salt
         call = self._caller.call(request, treatment.policy, decode, salt=salt)
@@ -218,6 +267,9 @@ class _Asking:
             block_size=target.block_size,
             num_blocks=target.num_blocks,
             tokenizer=target.tokenizer,
+            predictable=self.predictable,
+            # A model that reasons first would not be held to the choices; other templates do not know the word.
+            template_kwargs=None if self._thinking else {"enable_thinking": False},
         )
 
     def _count(self, text: str) -> int:
@@ -248,8 +300,7 @@ def _measures(
         "action": action.got,
         "action_right": action.passed,
         "action_reason": action.reason.value,
-        # Acting against the limit can only happen where none is left.
-        "violation": None if scenario.may_call else action.got == PHONE,
+        "violation": None if scenario.may_call else action.reason is Reason.LIMIT_EXCEEDED,
         "count": None if said is None else int(said),
         "count_right": grades[Ask.COUNT].passed,
         "count_error": None if said is None else int(said) - scenario.calls,

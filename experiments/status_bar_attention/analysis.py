@@ -88,11 +88,7 @@ def ratio(
 
 
 def _words(interval: Interval | None, form: str = ".2g") -> str | None:
-    if interval is None:
-        return None
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:{form}}"
-    return f"{interval.estimate:{form}} [{interval.low:{form}}, {interval.high:{form}}]"
+    return None if interval is None else interval.words(form)
 
 
 def _effect(one: dict[str, list[float]], other: dict[str, list[float]]) -> PairedEffect | None:

@@ -161,12 +161,12 @@ class StatusBarAttentionStudy(Study[LocalModel]):
                 "correct": grade.passed,
                 "reason": grade.reason.value,
                 "said_right": scenario.grade(beginning + exchange.text).passed,
-                "margin": _margin(decision.log_probabilities, f" {scenario.expected}"),
+                "margin": margin(decision.log_probabilities, f" {scenario.expected}"),
                 "decision sink": float(capture.sink[:, :, 0].mean()),
                 "generated sink": None
                 if len(capture.row_starts) < 2
                 else float(capture.sink[:, :, 1:].mean()),
-                **_looks(whole, scenario, capture),
+                **looks(whole, scenario, capture),
             },
         )
 
@@ -191,13 +191,13 @@ class StatusBarAttentionStudy(Study[LocalModel]):
         return analyse(self.arms, records)
 
 
-def _margin(log_probabilities: Mapping[str, float], expected: str) -> float:
+def margin(log_probabilities: Mapping[str, float], expected: str) -> float:
     """How much likelier (in nats) the right choice is than the likeliest wrong one."""
     wrong = [value for text, value in log_probabilities.items() if text != expected]
     return log_probabilities[expected] - max(wrong)
 
 
-def _looks(context: Reading, scenario: PhoneLimit, capture: Capture) -> dict[str, Measure]:
+def looks(context: Reading, scenario: PhoneLimit, capture: Capture) -> dict[str, Measure]:
     """Mass and tokens of every group: at the deciding row, and over the rows that wrote the rest."""
     measures: dict[str, Measure] = {}
     for name, places in _groups(context.segments, scenario).items():

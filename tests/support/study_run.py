@@ -1,4 +1,4 @@
-"""Runs the study `prefix-cache` in quick size against a server that is already there; killed by tests."""
+"""Runs a served study in quick size against a server that is already there; `prefix-cache` is killed by tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from experiments.framework import RunSummary, Served, run_study
+from experiments.framework import RunOptions, RunSummary, Served, Study, run_study
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache import PrefixCacheStudy
 from serving.client import Client
@@ -19,7 +19,21 @@ MODEL = "qwen3-nano-shape"
 
 
 def run_quick(folder: Path, base_url: str, *, block_size: int, num_blocks: int = 100_000) -> RunSummary:
-    """Run, or go on with, the quick study in `folder`."""
+    """Run, or go on with, the quick study `prefix-cache` in `folder`."""
+    study = PrefixCacheStudy(MODEL, block_size=block_size)
+    return run_against(base_url, study, folder, block_size=block_size, num_blocks=num_blocks)
+
+
+def run_against(
+    base_url: str,
+    study: Study[ServedModel],
+    folder: Path,
+    *,
+    block_size: int,
+    num_blocks: int = 100_000,
+    arms: tuple[str, ...] = (),
+) -> RunSummary:
+    """Run, or go on with, the first size of a study in `folder`, on the server that is there."""
 
     @contextmanager
     def serve(_engine: Mapping[str, JsonValue]) -> Iterator[Served[ServedModel]]:
@@ -27,8 +41,7 @@ def run_quick(folder: Path, base_url: str, *, block_size: int, num_blocks: int =
             target = ServedModel(client, ensure(MODEL), block_size, num_blocks, 8192)
             yield Served(target=target, environment={"engine": "shared"})
 
-    study = PrefixCacheStudy(MODEL, block_size=block_size)
-    return run_study(study, study.sizes[0], folder=folder, serve=serve)
+    return run_study(study, study.sizes[0], folder=folder, serve=serve, options=RunOptions(arms=arms))
 
 
 if __name__ == "__main__":

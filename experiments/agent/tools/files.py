@@ -22,7 +22,7 @@ from experiments.agent.tools.definitions import (
     ReadFile,
 )
 from experiments.agent.tools.folder import MAX_FILE_BYTES, Entry, EntryKind, Folder, shown_name
-from experiments.agent.tools.outcome import Failure, Reply, ToolError, ToolOutcome
+from experiments.agent.tools.outcome import Clean, Failure, Reply, ToolError, ToolOutcome, as_it_is
 from experiments.agent.tools.pattern import LinePattern
 from experiments.agent.tools.tool import (
     ALL_STAGES,
@@ -58,8 +58,10 @@ class FileTools:
 
     specs: tuple[ToolSpec, ...] = TOOL_SPECS
 
-    def __init__(self, root: Path | Workspace) -> None:
+    def __init__(self, root: Path | Workspace, *, clean: Clean = as_it_is) -> None:
+        """`clean` reads every file before any line of it is counted, searched or shown."""
         self._workspace = root if isinstance(root, Workspace) else Workspace(root)
+        self._clean = clean
 
     def run(self, name: str, arguments: str) -> ToolOutcome:
         """Run one call; `arguments` is the JSON text as the model wrote it."""
@@ -76,14 +78,15 @@ class FileTools:
 
     def answer(self, name: str, arguments: Arguments) -> str:
         """The observation of one call of the nine; raises `ToolError`."""
-        return _Reading(self._workspace.folder()).answer(name, arguments)
+        return _Reading(self._workspace.folder(), self._clean).answer(name, arguments)
 
 
 class _Reading:
     """One call, in the folder that was the working directory when it came."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, clean: Clean) -> None:
         self._folder = folder
+        self._clean = clean
 
     def answer(self, name: str, arguments: Arguments) -> str:
         match arguments:
@@ -109,7 +112,7 @@ class _Reading:
         raise AssertionError(f"no tool takes {type(arguments).__name__}")
 
     def _lines(self, path: str) -> list[str]:
-        return _split(self._folder.read(path))
+        return _split(self._clean(self._folder.read(path)))
 
     def _read(self, path: str, start: int, most: int) -> str:
         lines = self._lines(path)
@@ -205,7 +208,7 @@ class _Reading:
         return f"{len(self._lines(path))} lines"
 
     def _outline(self, path: str) -> str:
-        text = self._folder.read(path)
+        text = self._clean(self._folder.read(path))
         if path.endswith((".py", ".pyi")):
             found = _python_outline(path, text)
         elif path.endswith((".md", ".markdown")):
@@ -302,9 +305,9 @@ def _markdown_outline(text: str) -> list[str]:
     return found
 
 
-def file_tools(workspace: Workspace) -> tuple[Tool, ...]:
+def file_tools(workspace: Workspace, clean: Clean = as_it_is) -> tuple[Tool, ...]:
     """The nine tools with their contracts."""
-    reading = FileTools(workspace)
+    reading = FileTools(workspace, clean=clean)
     return tuple(_tool(reading, spec) for spec in TOOL_SPECS)
 
 

@@ -29,6 +29,7 @@ from experiments.agent.tools.weather import weather_tools
 from experiments.agent.tools.web import web_tools
 from experiments.agent.tools.workspace import Workspace
 from serving.errors import UsageError
+from serving.redact import Redactor
 
 
 class GroupName(StrEnum):
@@ -59,6 +60,13 @@ class World:
     pages: tuple[Page, ...] = PAGES
     limits: Limits = field(default_factory=Limits)
     """Of programs that the model writes."""
+    redactor: Redactor | None = None
+    """Takes secrets out of files, pages and output before a tool cuts them into lines and excerpts; the loop's own
+    redactor (`TurnSettings.redactor`) reads results, in which a cut secret is not found any more."""
+
+    def clean(self, text: str) -> str:
+        """The text as tools may show parts of it."""
+        return text if self.redactor is None else self.redactor.redact(text).text
 
 
 def build_toolbox(groups: Collection[GroupName], world: World | None = None) -> Toolbox:
@@ -81,7 +89,7 @@ def _workspace(world: World) -> Workspace:
 
 _GROUPS: Final[Mapping[GroupName, Callable[[World], tuple[Tool, ...]]]] = MappingProxyType(
     {
-        GroupName.FILES: lambda world: file_tools(_workspace(world)),
+        GroupName.FILES: lambda world: file_tools(_workspace(world), world.clean),
         GroupName.CHANGES: lambda world: change_tools(_workspace(world)),
         GroupName.DIRECTORY: lambda world: directory_tools(_workspace(world)),
         GroupName.CLOCK: lambda world: clock_tools(world.clock),
@@ -89,8 +97,8 @@ _GROUPS: Final[Mapping[GroupName, Callable[[World], tuple[Tool, ...]]]] = Mappin
         GroupName.CURRENCY: lambda world: currency_tools(),
         GroupName.CALCULATOR: lambda world: calculator_tools(),
         GroupName.PHONE: lambda world: phone_tools(world.phone),
-        GroupName.WEB: lambda world: web_tools(world.pages),
+        GroupName.WEB: lambda world: web_tools(world.pages, world.clean),
         GroupName.TODO: lambda world: todo_tools(world.todo),
-        GroupName.PYTHON: lambda world: interpreter_tools(isolation(world.limits)),
+        GroupName.PYTHON: lambda world: interpreter_tools(isolation(world.limits), world.clean),
     }
 )

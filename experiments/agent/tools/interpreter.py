@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
 from experiments.agent.tools.definitions import Arguments
-from experiments.agent.tools.outcome import Failure, Reply, ToolError
+from experiments.agent.tools.outcome import Clean, Failure, Reply, ToolError, as_it_is
 from experiments.agent.tools.sandbox import Ended, Limits, Sandbox, SandboxFailedError, SandboxResult
 from experiments.agent.tools.tool import MAX_OUTCOME_CHARACTERS, Tool, cancellable, contract_of
 from serving.assembler import Stage
@@ -24,7 +25,7 @@ class Code(Arguments):
     code: str
 
 
-def interpreter_tools(sandbox: Sandbox) -> tuple[Tool, ...]:
+def interpreter_tools(sandbox: Sandbox, clean: Clean = as_it_is) -> tuple[Tool, ...]:
     """`run_python`: the standard library, a scratch folder that goes with the program, and nothing else.
 
     A program may ask the machine for the time or for chance: what it prints is not bound to repeat.
@@ -41,7 +42,8 @@ def interpreter_tools(sandbox: Sandbox) -> tuple[Tool, ...]:
         except SandboxFailedError as error:
             raise ToolError(str(error), Failure.ISOLATION) from error
         verified = {"ended": result.ended.value, "exit_status": result.exit_status}
-        text = _text(result, sandbox.limits)
+        cleaned = replace(result, stdout=clean(result.stdout), stderr=clean(result.stderr))
+        text = _text(cleaned, sandbox.limits)
         if result.ended is Ended.EXITED and result.exit_status == 0:
             return Reply(text, verified)
         raise ToolError(text, _FAILURES[result.ended], verified)

@@ -6,12 +6,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from experiments.agent.tools.definitions import Arguments
-from experiments.agent.tools.outcome import Failure, Reply, ToolError
+from experiments.agent.tools.outcome import Clean, Failure, Reply, ToolError, as_it_is
 from experiments.agent.tools.pages import PAGES, Page
 from experiments.agent.tools.tool import ALL_STAGES, Tool, tool
 
@@ -35,8 +36,9 @@ class Address(Arguments):
     url: str
 
 
-def web_tools(pages: Sequence[Page] = PAGES) -> tuple[Tool, ...]:
-    """`web_search` and `open_page`."""
+def web_tools(pages: Sequence[Page] = PAGES, clean: Clean = as_it_is) -> tuple[Tool, ...]:
+    """`web_search` and `open_page`, over pages that were cleaned as a whole."""
+    pages = tuple(replace(page, title=clean(page.title), text=clean(page.text)) for page in pages)
     by_url = {page.url: page for page in pages}
 
     def search(asked: Query) -> Reply:

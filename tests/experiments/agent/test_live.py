@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from experiments.agent.events import Answer, CallFinished, ToolFinished
+from experiments.agent.drift import drifts, extension
+from experiments.agent.events import Answer, CallFinished, GaveUp, ToolFinished
 from experiments.agent.loop import run_turn
 from experiments.agent.settings import TurnSettings
-from serving.assembler import Trajectory
+from experiments.agent.tokenin import TokenInCaller
+from serving.assembler import BarMode, BarPolicy, ContextPolicy, Trajectory
 from serving.call import Caller, DecodeOptions, MeasuredCall, StartedCall
 from serving.client import Client, ReceivedToolCall, StreamEvent
+from serving.explain import MissCause
 from serving.models import ensure
 from tests.support.made_tools import file_toolbox
 from tests.support.scripted import CONTEXT, received
@@ -93,3 +98,47 @@ def test_ids_and_cached_tokens_agree_over_a_tool_loop(live_server, tmp_path: Pat
     assert all(now >= (before // block - 1) * block for now, before in zip(cached[1:], prompts, strict=False))
     outcomes = [event.outcome.ok for event in events if isinstance(event, ToolFinished)]
     assert outcomes == [True, True, True, False, True]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("token_in", [False, True], ids=["chat", "token-in"])
+@pytest.mark.parametrize("mode", [None, BarMode.APPEND], ids=["no-bar", "bar-appended"])
+def test_a_live_run_extends_every_prompt_and_each_answer_but_for_a_named_drift(
+    token_in: bool, mode: BarMode | None, live_server, tmp_path: Path
+) -> None:
+    """Random weights answer with noise, which no template writes back as it came: the hardest answers there are."""
+    tools = file_toolbox(tmp_path)
+    settings = TurnSettings(
+        context=CONTEXT,
+        window=8192,
+        decode=DecodeOptions(max_tokens=24),
+        salt=f"extend-{uuid4().hex}",
+        policy=ContextPolicy(status_bar=None if mode is None else BarPolicy(mode=mode)),
+        token_in=token_in,
+        accept=frozenset(),
+    )
+    made = TokenInCaller if token_in else Caller
+    trajectory, progress = Trajectory(system="Be brief.", tools=tools.specs, turns=()), None
+    calls: list[MeasuredCall] = []
+    with Client(live_server.base_url) as client:
+        # Strict: a difference in ids or in cached tokens raises.
+        caller = made(client, ensure(live_server.model), block_size=live_server.block_size)
+        for number in range(5):
+            for event in run_turn(
+                caller, tools, trajectory, f"Question {number}?", settings, progress=progress
+            ):
+                if isinstance(event, CallFinished):
+                    assert isinstance(event.call, MeasuredCall)
+                    calls.append(event.call)
+            assert isinstance(event, Answer | GaveUp)
+            trajectory, progress = event.trajectory, event.progress
+    assert len(calls) >= 5
+    assert all(call.ids_agree and call.prediction_agrees for call in calls)
+    found = [extension(before, now) for before, now in pairwise(calls)]
+    assert all(one.of_prompt for one in found)
+    assert all(one.of_answer or one.cause not in (None, MissCause.UNKNOWN) for one in found)
+    if token_in:
+        assert all(one.of_answer for one in found)
+        assert drifts(calls) == Counter()
+    else:
+        assert sum(drifts(calls).values()) == sum(not one.of_answer for one in found)

@@ -19,6 +19,8 @@ COMMANDS = [
             "run",
             "report",
             "chat",
+            "agent",
+            "trajectory",
             "models",
             "assemble",
             "diff",

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.framework.records import RunFolder, RunIdentity, read_records, read_run
+from experiments.framework.records import RECORDS, RunFolder, RunIdentity, read_records, read_run
 from experiments.framework.study import SaltScope, check_study, plan_digest
 from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind, TrialRecord
 from serving.errors import LabError, UsageError
+from tests.support.scripted import exchange
 from tests.support.toy_study import ARMS, BASE, TINY, Toy
 
 STUDY = Toy(Path("unused"))
@@ -52,6 +53,29 @@ def record(arm: str = "append", seed: int = 0, *, kind: OutcomeKind = OutcomeKin
         cache=CacheState(temperature=CacheTemperature.COLD, proof=""),
         measures={"flag": True, "count": 1, "share": 0.5, "label": "x", "unknown": None},
     )
+
+
+def test_exchanges_are_packed_and_come_back_and_those_of_earlier_runs_are_read_too(tmp_path: Path) -> None:
+    with_calls = record().model_copy(update={"exchanges": (exchange("Ten o'clock."), exchange("\ud800"))})
+    with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
+        run.append(with_calls)
+    line = json.loads((tmp_path / RECORDS).read_text())
+    assert isinstance(line["exchanges"], str)
+    line["exchanges"] = [one.model_dump(mode="json") for one in with_calls.exchanges]
+    with (tmp_path / RECORDS).open("a") as file:
+        file.write(json.dumps({**line, "seed": 1}) + "\n")
+    packed, plain = read_records(tmp_path)
+    assert packed.exchanges == plain.exchanges == with_calls.exchanges
+    assert [one.exchanges for one in read_records(tmp_path, with_exchanges=False)] == [(), ()]
+
+
+def test_packed_exchanges_that_were_changed_are_named_with_their_line(tmp_path: Path) -> None:
+    with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
+        run.append(record())
+    line = json.loads((tmp_path / RECORDS).read_text())
+    (tmp_path / RECORDS).write_text(json.dumps({**line, "exchanges": "YWJj"}) + "\n")
+    with pytest.raises(LabError, match=r"Line 1 .* is not a trial record: it is not compressed text"):
+        list(read_records(tmp_path))
 
 
 def test_a_record_comes_back_with_its_types(tmp_path: Path) -> None:

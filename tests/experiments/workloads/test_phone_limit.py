@@ -116,7 +116,18 @@ def test_bars_say_what_their_names_say(seed: int, calls: int) -> None:
 
 def test_a_filler_that_cannot_match_is_refused() -> None:
     with pytest.raises(LabError, match="other filler words"):
-        bar_text(phone_limit(0), PhoneBar.FILLER, lambda text: 7 * len(text.split()) + len(text) % 2 * 3)
+        # Only the bar itself, which has digits, is of a length that no run of words has.
+        bar_text(phone_limit(0), PhoneBar.FILLER, lambda text: 7 * len(text.split()) + 3 * ("/" in text))
+
+
+def test_a_filler_that_steps_over_the_length_ends_with_another_word() -> None:
+    def count(text: str) -> int:
+        return sum(4 if len(word) > 3 else 1 for word in text.split())
+
+    scenario = phone_limit(0)
+    bar, filler = (bar_text(scenario, kind, count) for kind in (PhoneBar.COUNT_AND_VERDICT, PhoneBar.FILLER))
+    assert bar is not None and filler is not None
+    assert abs(count(bar) - count(filler)) <= FILLER_TOLERANCE
 
 
 def test_a_bar_of_the_study_is_an_item_of_the_request() -> None:

@@ -35,7 +35,7 @@ def test_a_file_is_written_extended_and_changed(root: Path) -> None:
     assert (root / "new/deep/a.txt").read_text() == "eins\ntwo\n"
 
 
-@settings(INVARIANT)
+@settings(INVARIANT, max_examples=2_000 if FULL else 100)
 @given(
     parts=st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200), min_size=1, max_size=4)
 )

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.agent.events import Answer, ToolFinished
+from experiments.agent.loop import run_turn
+from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import GroupName, Toolbox, ToolOutcome, Workspace, World, build_toolbox
 from experiments.agent.tools.tool import MAX_OUTCOME_CHARACTERS
+from serving.assembler import Trajectory
+from serving.call import DecodeOptions
+from serving.text import find_surrogate
 from tests.support.examples import FULL, INVARIANT
 from tests.support.hostile import PATHS, arguments_for, snapshot
+from tests.support.scripted import CONTEXT, ScriptedCaller, exchange, received
 
 SECRET = "the-secret-outside"
 OFFLINE = tuple(name for name in GroupName if name is not GroupName.PYTHON)
@@ -50,6 +57,38 @@ def test_thousands_of_hostile_arguments_are_refused_or_done_inside(root: Path) -
     assert count > 3_000
 
 
+def test_the_loop_answers_every_hostile_call_and_leaves_nothing_outside_changed(root: Path) -> None:
+    """As native calls of a model, a hundred a message: each gets one result, and the turn goes on to its answer."""
+    tools, before = tools_in(root), outside(root)
+    hostile = [(spec.name, text) for spec in tools.specs for text in arguments_for(spec)]
+    # What UTF-8 cannot carry comes over no wire; the megabytes are the toolbox's own test.
+    chosen = [(name, text) for name, text in hostile if find_surrogate(text) is None and len(text) < 50_000]
+    chosen = chosen if FULL else chosen[::8]
+    messages = [chosen[start : start + 100] for start in range(0, len(chosen), 100)]
+    replies = [
+        exchange("", *(received(name, text, f"{n}-{i}", i) for i, (name, text) in enumerate(message)))
+        for n, message in enumerate(messages)
+    ]
+    settings = TurnSettings(
+        context=CONTEXT,
+        window=10**9,
+        decode=DecodeOptions(max_tokens=9),
+        salt="s",
+        max_iterations=len(replies) + 1,
+        max_same_calls=10**6,
+    )
+    caller = ScriptedCaller([*replies, exchange("done")])
+    start = Trajectory(tools=tools.specs, turns=())
+    events = list(run_turn(caller, tools, start, "Go.", settings))
+    assert isinstance(events[-1], Answer)
+    finished = [event for event in events if isinstance(event, ToolFinished)]
+    assert len(finished) == len(chosen) > 400
+    for event in finished:
+        event.outcome.text.encode()
+        assert SECRET not in event.outcome.text
+    assert outside(root) == before
+
+
 def test_a_tool_that_does_not_exist_is_an_outcome(root: Path) -> None:
     tools = tools_in(root)
     for name in ("", "os.system", "read_file\0", "READ_FILE", "__class__", "x" * 10**6, "\ud800"):
@@ -58,7 +97,7 @@ def test_a_tool_that_does_not_exist_is_an_outcome(root: Path) -> None:
         assert not outcome.ok and "There is no tool" in outcome.text
 
 
-@settings(INVARIANT)
+@settings(INVARIANT, max_examples=2_000 if FULL else 100)
 @given(data=st.data())
 def test_no_argument_raises_or_leaves_the_root(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
