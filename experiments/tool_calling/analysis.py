@@ -76,7 +76,7 @@ def _left_to_choose(own: Sequence[TrialRecord]) -> Iterator[str]:
         native, _ = count(own, "native_success")
         yield (
             f"Of its {made} calls and attempts {parts}; a harness that reads the template's form alone would have got "
-            f"{native} prompts right."
+            f"{native} of {total} prompts right."
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from experiments.agent.collected import CollectedTurn
-from experiments.framework import SaltScope, Size, TrialOutcome
+from experiments.framework import Analysis, SaltScope, Size, TrialOutcome, TrialRecord
 from experiments.framework.served_model import ServedModel
+from experiments.tool_calling.cost_tables import analyse_cost
 from experiments.tool_calling.measures import times
 from experiments.tool_calling.study import ToolCallingStudy
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt
@@ -33,3 +35,7 @@ class ToolCallingCostStudy(ToolCallingStudy):
         """With the times, which mean something here."""
         made = super().outcome(prompt, collected, target)
         return made.model_copy(update={"measures": {**made.measures, **times(collected)}})
+
+    def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
+        """Waits and speed by arm; every sentence is computed."""
+        return analyse_cost(self.arms, records)

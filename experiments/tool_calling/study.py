@@ -31,6 +31,7 @@ from experiments.tool_calling.measures import measures
 from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, NULL, REFUSED, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
+from serving.models import load_catalogue
 
 ARMS: Final = (
     Arm(
@@ -56,6 +57,12 @@ ARMS: Final = (
 
 NULL_SEEDS: Final = 8
 """Prompts of each class that the null arm repeats: it shows noise, and needs no more."""
+
+
+ANSWER_TOKENS: Final = 128
+"""Of one message: three calls and a sentence."""
+THINKING_TOKENS: Final = 1024
+"""More, for a model that reasons before it answers."""
 
 
 class ToolCallingStudy(Study[ServedModel]):
@@ -84,7 +91,7 @@ class ToolCallingStudy(Study[ServedModel]):
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
         self.base: dict[str, JsonValue] = {
             "decode.tool_choice": FirstChoice.AUTO.value,
-            "decode.max_tokens": 128,
+            "decode.max_tokens": ANSWER_TOKENS + (THINKING_TOKENS if _reasons(model) else 0),
             "harness.rebuild": False,
             "harness.max_iterations": 6,
             "engine.model": model,
@@ -175,6 +182,11 @@ def interpreter_here() -> bool:
     except NoIsolationError:
         return False
     return True
+
+
+def _reasons(model: str) -> bool:
+    entry = load_catalogue().get(model)
+    return entry is not None and entry.reasoning_parser is not None
 
 
 def _refused(failed: CallFailedError) -> TrialOutcome:

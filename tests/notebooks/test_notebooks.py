@@ -30,6 +30,7 @@ LESSONS = {
     "02_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
     "05_status_bar": Lesson("are the bar's and", most_cells=16),
     "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
+    "04_tool_calling": Lesson("A form is not a skill", most_cells=14),
 }
 
 

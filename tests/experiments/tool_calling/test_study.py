@@ -229,6 +229,12 @@ def test_every_arm_is_planned_where_it_has_a_meaning() -> None:
     assert len(trials[NULL]) == NULL_SEEDS * len(PromptClass)
 
 
+def test_a_model_that_reasons_has_room_to_think() -> None:
+    plain, thinking = ToolCallingStudy("qwen2.5-coder-0.5b").base, ToolCallingStudy("qwen3-4b").base
+    assert plain["decode.max_tokens"] == 128
+    assert thinking["decode.max_tokens"] == 1152
+
+
 def test_the_cost_study_asks_the_same_prompts_alone_and_predicts_every_call() -> None:
     cost, behaviour = ToolCallingCostStudy("tiny"), ToolCallingStudy("tiny")
     assert (cost.concurrency, cost.predictable) == (1, True)
