@@ -61,6 +61,11 @@ class CollectedTurn:
         """Tools that ran while the model was still writing their message."""
         return sum(tool.early for tool in self.tools_started)
 
+    @property
+    def ids_equal(self) -> int:
+        """Model calls of which the server told the very ids that were rendered here."""
+        return sum(getattr(call.call, "ids_agree", None) is True for call in self.calls)
+
     def calls_by_form(self) -> Counter[CallForm]:
         """Tool calls by the form of their message; a malformed message without a call counts as one."""
         return Counter(

@@ -81,9 +81,22 @@ class Progress:
         limits = RunLimits.model_validate({**dict(given.limits), **update})
         return given.model_copy(update={"limits": limits})
 
-    def bar(self, system: SystemState, todo: tuple[TodoItem, ...], now: datetime) -> BarState:
+    def bar(
+        self,
+        system: SystemState,
+        todo: tuple[TodoItem, ...],
+        now: datetime,
+        call_limits: Mapping[str, int] = MappingProxyType({}),
+    ) -> BarState:
         """What a status bar shows beside the log."""
-        return BarState(now=now, times=dict(self.times), errors=self.errors, system=system, todo=todo)
+        return BarState(
+            now=now,
+            times=dict(self.times),
+            call_limits=dict(call_limits),
+            todo=todo,
+            errors=self.errors,
+            system=system,
+        )
 
     def expired(self, deadline_s: float | None, now: datetime) -> bool:
         """Whether the task's time is over."""

@@ -35,6 +35,8 @@ class Surroundings:
 
     system: SystemState = field(default_factory=SystemState)
     todo: tuple[TodoItem, ...] = ()
+    call_limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Calls that the task allows, by tool; shown and not enforced."""
 
 
 @dataclass(frozen=True)

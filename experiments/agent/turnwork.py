@@ -49,7 +49,7 @@ class TurnWork:
             max_output=settings.decode.max_tokens,
             extra=settings.deferred.catalogue,
             state=progress.state(settings.state, settings.deadline_s),
-            bar=progress.bar(around.system, around.todo, now),
+            bar=progress.bar(around.system, around.todo, now, around.call_limits),
             run_id=settings.run_id,
             surface=settings.surface,
         )

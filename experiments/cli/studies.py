@@ -33,6 +33,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "status-bar": Known("experiments.status_bar:StatusBarStudy", served=True),
         "status-bar-thinking": Known("experiments.status_bar:StatusBarThinkingStudy", served=True),
         "status-bar-cost": Known("experiments.status_bar:StatusBarCostStudy", served=True),
+        "status-bar-techniques": Known("experiments.status_bar:StatusBarTechniquesStudy", served=True),
         "status-bar-attention": Known(
             "experiments.status_bar_attention:StatusBarAttentionStudy", served=False
         ),

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from serving.errors import UsageError
+from serving.errors import LabError, UsageError
 
 
 class FactorPrefix(StrEnum):
@@ -151,6 +151,14 @@ def check_paths(factors: Mapping[str, JsonValue], owner: str) -> None:
             canonical(value)
         except (TypeError, ValueError) as error:
             raise UsageError(f"{owner} gives {path!r} a value that JSON cannot carry: {error}.") from error
+
+
+def whole_number(factors: Mapping[str, JsonValue], path: str) -> int:
+    """A factor that has to be a whole number; `LabError` where a study gave it something else."""
+    value = factors[path]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise LabError(f"Expected a whole number for the factor {path!r}, got {value!r}.")
+    return value
 
 
 def canonical(value: JsonValue) -> str:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from experiments.framework.trials import BreakExcerpt, CallRecord
+from experiments.framework.failures import InfrastructureError, failed_by_machinery
+from experiments.framework.trials import BreakExcerpt, CallRecord, TrialRecord, TrialSpec
+from serving.assembler import AssemblyRequest
 from serving.call import MeasuredCall
+from serving.client import Exchange
+from serving.errors import InequalityError
 
 
 def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
@@ -40,3 +44,48 @@ def total(values: Iterable[float | None]) -> float | None:
     parts = tuple(values)
     known = [value for value in parts if value is not None]
     return sum(known) if len(known) == len(parts) else None
+
+
+def require_refused(exchange: Exchange) -> Exchange:
+    """A failed call that the server would not take, which is a finding; every other failure is the machinery's.
+
+    So is a call that was stopped: nothing in a study stops one but an interruption of the run. Raises
+    `InfrastructureError` for those.
+    """
+    if exchange.error is None or exchange.error.status is None or failed_by_machinery((exchange,)):
+        raise InfrastructureError(
+            "The model call failed." if exchange.error is None else exchange.error.sentence
+        )
+    return exchange
+
+
+def rebuilt(request: AssemblyRequest) -> AssemblyRequest:
+    """The same request from a stored copy, with its unordered part in another order: what a null arm sends."""
+    copy = AssemblyRequest.model_validate_json(request.model_dump_json())
+    return copy.model_copy(update={"tools": copy.tools[::-1]})
+
+
+def check_rebuilt(records: Iterable[TrialRecord], *, base: str, null: str) -> None:
+    """Raise `InequalityError` where the null arm read other ids than its base, after equal outputs.
+
+    For loops whose trials ran side by side: one that got another answer goes on with another history.
+    """
+    sides: dict[TrialSpec, dict[str, TrialRecord]] = {}
+    for record in records:
+        if record.arm in (base, null):
+            sides.setdefault(record.spec, {})[record.arm] = record
+    for spec, both in sides.items():
+        if len(both) == 2:
+            _check_same(spec, both[base], both[null])
+
+
+def _check_same(spec: TrialSpec, one: TrialRecord, other: TrialRecord) -> None:
+    for number, (mine, remade) in enumerate(zip(one.exchanges, other.exchanges, strict=False)):
+        if mine.prompt_token_ids != remade.prompt_token_ids:
+            raise InequalityError(
+                f"Prompt ids of call {number} of {spec.cluster}, rebuilt from a stored copy",
+                expected=f"the {len(mine.prompt_token_ids or ())} ids of the arm {one.arm!r}",
+                got=f"{len(remade.prompt_token_ids or ())} other ones",
+            )
+        if mine.output_token_ids != remade.output_token_ids:
+            return  # from here on the two models read different histories

@@ -15,6 +15,7 @@ from experiments.agent.loop import run_turn
 from experiments.agent.protocols import ModelCaller, Started
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import Workspace, World
+from experiments.framework.measured import rebuilt
 from experiments.workloads.tool_prompt_files import write_trips
 from experiments.workloads.tool_prompts import SYSTEM, ToolPrompt, offered_tools
 from serving.assembler import (
@@ -63,8 +64,7 @@ class SteeredCaller:
         if first and self.choice is FirstChoice.REQUIRED:
             decode = decode.model_copy(update={"tool_choice": self.choice.value})
         if self.rebuild:
-            request = AssemblyRequest.model_validate_json(request.model_dump_json())
-            request = request.model_copy(update={"tools": request.tools[::-1]})
+            request = rebuilt(request)
         return self.caller.start(request, policy, decode, salt=salt, faults=faults)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from experiments.agent.callform import CallForm
 from experiments.agent.collected import CollectedTurn
-from experiments.agent.events import CallFinished
 from experiments.framework.measured import total
 from experiments.framework.trials import Measure
 from experiments.tool_calling.names import NATIVE_ONLY
@@ -74,7 +73,7 @@ def measures(
         "tools_run": len(collected.tools_started),
         "started_early": collected.started_early,
         "side_by_side": collected.side_by_side,
-        "ids_equal": sum(_ids_equal(call) for call in collected.calls),
+        "ids_equal": collected.ids_equal,
         "prompt_tokens": total(None if e.usage is None else e.usage.prompt_tokens for e in exchanges),
         "output_tokens": total(exchange.output_tokens for exchange in exchanges),
     }
@@ -107,8 +106,3 @@ def _graded(grade: TurnGrade) -> Mapping[str, Measure]:
         "found": grade.found,
         "wrong_calls": grade.wrong_calls,
     }
-
-
-def _ids_equal(call: CallFinished) -> bool:
-    agree = getattr(call.call, "ids_agree", None)
-    return agree is True

@@ -14,7 +14,6 @@ from experiments.agent.tools.sandbox import isolation
 from experiments.framework import (
     Analysis,
     Arm,
-    InfrastructureError,
     SaltScope,
     Size,
     Study,
@@ -23,8 +22,8 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.failures import failed_by_machinery
-from experiments.framework.measured import call_record
+from experiments.framework.arms import whole_number
+from experiments.framework.measured import call_record, check_rebuilt, require_refused
 from experiments.framework.served_model import ServedModel
 from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.asking import Asking, FirstChoice, SteeredCaller, ask
@@ -32,7 +31,6 @@ from experiments.tool_calling.measures import measures
 from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, NULL, REFUSED, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
-from serving.errors import InequalityError, LabError
 from serving.models import load_catalogue
 
 ARMS: Final = (
@@ -138,8 +136,8 @@ class ToolCallingStudy(Study[ServedModel]):
         )
         asking = Asking(
             window=target.max_model_len,
-            max_tokens=_number(factors["decode.max_tokens"]),
-            max_iterations=_number(factors["harness.max_iterations"]),
+            max_tokens=whole_number(factors, "decode.max_tokens"),
+            max_iterations=whole_number(factors, "harness.max_iterations"),
             salt=context.salt,
             surface=f"{target.folder.name}/chat",
             interpreter=interpreter,
@@ -170,13 +168,7 @@ class ToolCallingStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the first arm, as long as the model gave both the same answers."""
-        sides: dict[TrialSpec, dict[str, TrialRecord]] = {}
-        for record in records:
-            if record.arm in (AUTO, NULL):
-                sides.setdefault(record.spec, {})[record.arm] = record
-        for spec, both in sides.items():
-            if len(both) == 2:
-                _check_same(spec, both[AUTO], both[NULL])
+        check_rebuilt(records, base=AUTO, null=NULL)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Shares right by class, form and tool choice; every sentence is computed."""
@@ -198,13 +190,8 @@ def _reasons(model: str) -> bool:
 
 
 def _refused(failed: CallFailedError) -> TrialOutcome:
-    """A request that the server would not take is a finding; every other failure is the machinery's.
-
-    So is a call that was stopped: nothing here stops one but an interruption of the run.
-    """
-    exchange = failed.call.exchange
-    if exchange.error is None or exchange.error.status is None or failed_by_machinery((exchange,)):
-        raise InfrastructureError(str(failed)) from failed
+    """A request that the server would not take is a finding."""
+    exchange = require_refused(failed.call.exchange)
     return TrialOutcome(
         exchanges=(exchange,),
         succeeded=False,
@@ -218,21 +205,3 @@ def _refused(failed: CallFailedError) -> TrialOutcome:
         },
         outcome=f"the server refused the request: {failed}",
     )
-
-
-def _check_same(spec: TrialSpec, one: TrialRecord, other: TrialRecord) -> None:
-    for number, (mine, rebuilt) in enumerate(zip(one.exchanges, other.exchanges, strict=False)):
-        if mine.prompt_token_ids != rebuilt.prompt_token_ids:
-            raise InequalityError(
-                f"Prompt ids of call {number} of {spec.cluster}, rebuilt from a stored copy",
-                expected=f"the {len(mine.prompt_token_ids or ())} ids of the arm {one.arm!r}",
-                got=f"{len(rebuilt.prompt_token_ids or ())} other ones",
-            )
-        if mine.output_token_ids != rebuilt.output_token_ids:
-            return  # from here on the two models read different histories
-
-
-def _number(value: JsonValue) -> int:
-    if not isinstance(value, int):
-        raise LabError(f"Expected a whole number for a factor of this study, got {value!r}.")
-    return value

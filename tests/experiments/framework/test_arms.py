@@ -15,8 +15,9 @@ from experiments.framework.arms import (
     diff_arms,
     factors_of,
     resolve,
+    whole_number,
 )
-from serving.errors import UsageError
+from serving.errors import LabError, UsageError
 
 BASE: dict[str, JsonValue] = {"policy.layout": "append", "fault.clock": None, "engine.block_size": 16}
 VALUES = st.one_of(
@@ -116,3 +117,10 @@ def test_resolving_shares_nothing_with_its_sources(factors: dict[str, JsonValue]
         if isinstance(value, list):
             value.append("changed")
     assert (canonical(source.model_dump(mode="json")), canonical(BASE)) == before
+
+
+def test_a_factor_that_has_to_be_a_whole_number_is_one_or_is_refused() -> None:
+    assert whole_number({"decode.max_tokens": 8}, "decode.max_tokens") == 8
+    for wrong in (8.5, "8", None, True):
+        with pytest.raises(LabError, match=r"whole number for the factor 'decode\.max_tokens'"):
+            whole_number({"decode.max_tokens": wrong}, "decode.max_tokens")
