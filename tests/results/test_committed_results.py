@@ -11,21 +11,28 @@ from experiments.attention.study import AttentionStudy
 from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
 from experiments.prefix_cache import PrefixCacheStudy
-from experiments.status_bar import StatusBarCostStudy
+from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
 from experiments.status_bar_attention.study import StatusBarAttentionStudy
 
 ROOT = Path(__file__).parents[2]
 STUDIES = {
     study.name: study
-    for study in (PrefixCacheStudy, AttentionStudy, StatusBarAttentionStudy, StatusBarCostStudy)
+    for study in (
+        PrefixCacheStudy,
+        AttentionStudy,
+        StatusBarAttentionStudy,
+        StatusBarStudy,
+        StatusBarCostStudy,
+    )
 }
 ENGINES = {
     "prefix-cache": "vllm",
     "attention": "transformers",
     "status-bar-attention": "transformers",
+    "status-bar": "vllm",
     "status-bar-cost": "vllm",
 }
-PREDICTED = ("prefix-cache", "status-bar-cost")
+PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost")
 """Studies whose every call is predicted."""
 RUNS = sorted(path.parent for name in STUDIES for path in (ROOT / "results" / name).glob("*/run.json"))
 SERVED = [folder for folder in RUNS if folder.parent.name in PREDICTED]
