@@ -28,6 +28,7 @@ from experiments.framework.statistics import (
     PairedEffect,
     bounded,
     holm,
+    mean_of_proportions,
     wilson,
 )
 from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
@@ -62,18 +63,16 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
 def balanced(records: Sequence[TrialRecord], arm: str, asked: str) -> Interval | None:
     """Balanced accuracy: the mean of the shares right where a call is left and where none is.
 
-    Always saying the same gives 0.5. Bounds resample scenarios; None where one of the two kinds is missing.
+    Always saying the same gives 0.5. Bounds from the two shares' score intervals, for every scenario is asked once
+    an arm; None where one of the two kinds is missing.
     """
-    rows = [
-        (right * may, may, right * (not may), not may)
-        for record in _of(records, arm)
-        if isinstance(may := record.measures["may_call"], bool)
-        and isinstance(right := record.measures[f"{asked}_right"], bool)
-    ]
-    table = np.array(rows, dtype=np.float64)
-    if not len(rows) or not table[:, 1].any() or not table[:, 3].any():
-        return None
-    return bounded(table, _balanced)
+    sides = []
+    for left in (True, False):
+        own = [record for record in _of(records, arm) if record.measures["may_call"] is left]
+        if not own:
+            return None
+        sides.append(wilson(sum(record.measures[f"{asked}_right"] is True for record in own), len(own)))
+    return mean_of_proportions(*sides)
 
 
 def slope(
@@ -95,14 +94,6 @@ def absolute_error(record: TrialRecord) -> float | None:
     """How far the count is off; None where the answer had no number."""
     error = record.measures["count_error"]
     return None if not isinstance(error, int) else float(abs(error))
-
-
-def _balanced(means: Floats) -> Floats:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        left, none = means[:, 0] / means[:, 1], means[:, 2] / means[:, 3]
-    # A resample without one kind says nothing of it: the other kind alone speaks.
-    share: Floats = np.nanmean(np.stack([left, none]), axis=0)
-    return share
 
 
 def _slope(means: Floats) -> Floats:
@@ -397,8 +388,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
             title="Decisions with every kind of bar",
             axis="balanced accuracy (0.5: the same answer always)",
             bars=tuple(bars),
-            caption="Mean of the shares right where a call is left and where none is; 95 % bootstrap intervals over "
-            "scenarios.",
+            caption="Mean of the shares right where a call is left and where none is, with 95 % intervals.",
         )
     counts = _counts(records)
     lines = []

@@ -13,6 +13,7 @@ from experiments.framework.statistics import (
     by_cluster,
     holm,
     mcnemar_exact,
+    mean_of_proportions,
     paired_effect,
     sign_flip_p,
     smallest_detectable,
@@ -217,3 +218,26 @@ def test_unknown_and_unscored_values_leave_their_cluster_unpaired() -> None:
     assert by_cluster(records, "a", "other") == {}
     with pytest.raises(UsageError, match="the text 'yes'"):
         by_cluster([record("a", 0, "yes")], "a", "m")
+
+
+@pytest.mark.parametrize(("one", "other", "cases"), [(0.5, 0.5, 20), (0.95, 0.9, 26), (1.0, 0.1, 26)])
+def test_the_mean_of_two_proportions_covers_its_truth_and_is_never_certain(
+    one: float, other: float, cases: int
+) -> None:
+    draws = rng(7)
+    covered = 0
+    for _ in range(2_000):
+        sides = [wilson(int(draws.binomial(cases, share)), cases) for share in (one, other)]
+        found = mean_of_proportions(*sides)
+        assert found.low is not None and found.high is not None
+        assert found.low < found.high
+        assert 0 <= found.low <= found.estimate <= found.high <= 1
+        covered += found.low <= (one + other) / 2 <= found.high
+    assert covered > 0.93 * 2_000
+
+
+def test_perfect_shares_leave_room_below() -> None:
+    found = mean_of_proportions(wilson(26, 26), wilson(26, 26))
+    assert (found.estimate, found.high) == (1.0, 1.0)
+    assert found.low is not None
+    assert 0.85 < found.low < 0.95
