@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import psutil
 import pytest
 
 from experiments.agent.saving import open_run
+from tests.support.marked import MARK, marked
 from tests.support.told_server import ToldServer, calling, saying, told_server
 
 ROOT = Path(__file__).parents[3]
@@ -96,6 +96,7 @@ def test_a_server_that_is_gone_in_the_middle_is_told_in_one_sentence_and_the_ste
 
 
 SERVER = """import threading
+from tests.support.marked import MARK, marked
 from tests.support.told_server import calling, told_server
 from tests.support.scripts import chunk
 
@@ -136,7 +137,7 @@ def test_an_engine_that_dies_in_the_middle_is_told_with_its_root_cause_and_leave
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "200", "CTXLAB_TEST_MARK": mark, "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"COLUMNS": "200", MARK: mark, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
     while "step 1" not in process.stdout.readline():
@@ -153,13 +154,3 @@ def test_an_engine_that_dies_in_the_middle_is_told_with_its_root_cause_and_leave
     assert marked(mark) == []
     assert open_run(tmp_path / "run").end is None
     assert "No step was completed" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Every process that inherited the mark, wherever it hangs in the tree."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("CTXLAB_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found

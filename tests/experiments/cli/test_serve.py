@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.marked import MARK, marked
+
 MODEL = "qwen3-nano-shape"
 COMMAND = [sys.executable, "-m", "experiments.cli.main", "serve", "--model", MODEL]
 
@@ -40,7 +42,7 @@ def refused(*arguments: str) -> str:
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "CTXLAB_TEST_MARK": mark},
+        env={**os.environ, MARK: mark},
     )
     assert process.returncode in (1, 2), process.stderr
     assert process.stdout == ""
@@ -49,18 +51,6 @@ def refused(*arguments: str) -> str:
     assert len(errors) == 1, process.stderr
     assert marked(mark) == []
     return errors[0]
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Every live process that inherited the mark, wherever it hangs in the tree."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("CTXLAB_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,21 @@
+"""Processes that a test started, found by a mark in their environment, wherever they hang in the tree."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+import psutil
+
+MARK: Final = "CTXLAB_TEST_MARK"
+"""The variable that every process inherits."""
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Every process that inherited the mark and still runs."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
