@@ -12,7 +12,7 @@ from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
 from experiments.prefix_cache import PrefixCacheStudy
 from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
-from experiments.status_bar_attention.study import StatusBarAttentionStudy
+from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
 
 ROOT = Path(__file__).parents[2]
 STUDIES = {
@@ -21,6 +21,7 @@ STUDIES = {
         PrefixCacheStudy,
         AttentionStudy,
         StatusBarAttentionStudy,
+        StatusBarDecidedStudy,
         StatusBarStudy,
         StatusBarCostStudy,
     )
@@ -29,6 +30,7 @@ ENGINES = {
     "prefix-cache": "vllm",
     "attention": "transformers",
     "status-bar-attention": "transformers",
+    "status-bar-decided": "transformers",
     "status-bar": "vllm",
     "status-bar-cost": "vllm",
 }
@@ -85,6 +87,19 @@ def test_a_committed_run_names_its_code_model_engine_and_no_place_on_a_disk(fold
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
 def test_a_committed_study_is_small(folder: Path) -> None:
     assert sum(file.stat().st_size for file in folder.parent.rglob("*") if file.is_file()) < 10_000_000
+
+
+def test_attention_and_decisions_were_measured_on_the_same_prompts() -> None:
+    served, looked = (
+        {
+            (record.arm, record.task, record.seed): record
+            for record in read_records(ROOT / "results" / study / "qwen2.5-coder-1.5b")
+        }
+        for study in ("status-bar", "status-bar-decided")
+    )
+    assert looked.keys() <= served.keys()
+    for key, record in looked.items():
+        assert record.exchanges[0].prompt_token_ids == served[key].exchanges[0].prompt_token_ids
 
 
 def _model(folder: Path) -> str:
