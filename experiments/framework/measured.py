@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from experiments.framework.failures import InfrastructureError, failed_by_machinery
 from experiments.framework.trials import BreakExcerpt, CallRecord, TrialRecord, TrialSpec
@@ -10,6 +11,8 @@ from serving.assembler import AssemblyRequest
 from serving.call import MeasuredCall
 from serving.client import Exchange
 from serving.errors import InequalityError
+
+SeenT = TypeVar("SeenT")
 
 
 def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
@@ -37,6 +40,14 @@ def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
             sent_text=broken.sent_text,
         ),
     )
+
+
+def ids_and_reuse(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, int | None]]:
+    """Prompt ids and cached tokens of every call: what a replay's null arm has in common with its base."""
+    return [
+        (exchange.prompt_token_ids, call.cached_tokens)
+        for exchange, call in zip(record.exchanges, record.calls, strict=True)
+    ]
 
 
 def total(values: Iterable[float | None]) -> float | None:
@@ -70,13 +81,24 @@ def check_rebuilt(records: Iterable[TrialRecord], *, base: str, null: str) -> No
 
     For loops whose trials ran side by side: one that got another answer goes on with another history.
     """
-    sides: dict[TrialSpec, dict[str, TrialRecord]] = {}
+    for spec, mine, remade in null_pairs(records, base=base, null=null, seen=lambda record: record):
+        _check_same(spec, mine, remade)
+
+
+def null_pairs(
+    records: Iterable[TrialRecord], *, base: str, null: str, seen: Callable[[TrialRecord], SeenT]
+) -> Iterator[tuple[TrialSpec, SeenT, SeenT]]:
+    """What has to be equal of base and null arm (`seen`), for every task, seed and repeat that both have.
+
+    Only that is kept of a record, so a run of any length can be read through.
+    """
+    sides: dict[TrialSpec, dict[str, SeenT]] = {}
     for record in records:
         if record.arm in (base, null):
-            sides.setdefault(record.spec, {})[record.arm] = record
+            sides.setdefault(record.spec, {})[record.arm] = seen(record)
     for spec, both in sides.items():
         if len(both) == 2:
-            _check_same(spec, both[base], both[null])
+            yield spec, both[base], both[null]
 
 
 def _check_same(spec: TrialSpec, one: TrialRecord, other: TrialRecord) -> None:

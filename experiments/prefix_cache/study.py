@@ -19,7 +19,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, total
+from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache.analysis import APPEND_ONLY, analyse
 from experiments.workloads import file_tour
@@ -195,17 +195,10 @@ class PrefixCacheStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids and reuses the tokens of append-only, call by call."""
-        pairs: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, int | None]]]] = {}
-        for record in records:
-            if record.arm in (APPEND_ONLY, NULL_REBUILD):
-                sides = pairs.setdefault(record.spec, {})
-                sides[record.arm] = [
-                    (exchange.prompt_token_ids, call.cached_tokens)
-                    for exchange, call in zip(record.exchanges, record.calls, strict=True)
-                ]
-        for spec, sides in pairs.items():
-            if len(sides) == 2 and sides[APPEND_ONLY] != sides[NULL_REBUILD]:
-                both = zip(sides[APPEND_ONLY], sides[NULL_REBUILD], strict=False)
+        pairs = null_pairs(records, base=APPEND_ONLY, null=NULL_REBUILD, seen=ids_and_reuse)
+        for spec, mine, remade in pairs:
+            if mine != remade:
+                both = zip(mine, remade, strict=False)
                 call, (one, other) = next((n, pair) for n, pair in enumerate(both) if pair[0] != pair[1])
                 raise InequalityError(
                     f"Call {call} of {spec.cluster}, rebuilt from a stored copy",

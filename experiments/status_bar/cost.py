@@ -21,7 +21,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, total
+from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
 from experiments.framework.served_model import ServedModel
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, NULL_REBUILD, REPLACE, analyse
 from experiments.workloads.words import PLACES
@@ -162,14 +162,9 @@ class StatusBarCostStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids and reuses the tokens of append, call by call."""
-        seen: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, int | None]]]] = {}
-        for record in records:
-            if record.arm in (APPEND, NULL_REBUILD):
-                pairs = zip(record.exchanges, record.calls, strict=True)
-                both = [(exchange.prompt_token_ids, call.cached_tokens) for exchange, call in pairs]
-                seen.setdefault(record.spec, {})[record.arm] = both
-        for spec, sides in seen.items():
-            if len(sides) == 2 and sides[APPEND] != sides[NULL_REBUILD]:
+        pairs = null_pairs(records, base=APPEND, null=NULL_REBUILD, seen=ids_and_reuse)
+        for spec, mine, remade in pairs:
+            if mine != remade:
                 raise InequalityError(
                     f"The replay of {spec.cluster}, rebuilt from a stored copy",
                     expected="the ids and the reuse of append",

@@ -20,7 +20,8 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, total
+from experiments.framework.arms import whole_number
+from experiments.framework.measured import call_record, null_pairs, total
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import Measure
 from experiments.status_bar.analysis import analyse
@@ -175,16 +176,15 @@ class StatusBarStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the base, and where trials run one by one it gives the same answers."""
-        sides: dict[TrialSpec, dict[str, list[tuple[tuple[int, ...] | None, str]]]] = {}
-        for record in records:
-            if record.arm in (BASE, NULL_REBUILD):
-                # Beside other requests a sum may round otherwise, and a long answer take another way.
-                alone = self.concurrency == 1
-                seen = [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges]
-                sides.setdefault(record.spec, {})[record.arm] = seen
-        for spec, both in sides.items():
-            if len(both) == 2 and both[BASE] != both[NULL_REBUILD]:
-                pairs = zip(both[BASE], both[NULL_REBUILD], strict=True)
+        # Beside other requests a sum may round otherwise, and a long answer take another way.
+        alone = self.concurrency == 1
+
+        def seen(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, str]]:
+            return [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges]
+
+        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
+            if mine != remade:
+                pairs = zip(mine, remade, strict=True)
                 number, (one, other) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
                 raise InequalityError(
                     f"Call {number} of {spec.cluster}, rebuilt from a stored copy",
@@ -233,9 +233,9 @@ class Asking:
     def ask(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
         """One question; `InfrastructureError` when the machinery failed it."""
         target = self.target
-        most = context.factors["decode.max_tokens_thinking" if self._thinking else "decode.max_tokens"]
-        if not isinstance(most, int):
-            raise LabError(f"decode.max_tokens is a number, got {most!r}.")
+        most = whole_number(
+            context.factors, "decode.max_tokens_thinking" if self._thinking else "decode.max_tokens"
+        )
         treatment = Treatment.of(context.factors)
         request = treatment.request(
             scenario,

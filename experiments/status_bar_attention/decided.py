@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from experiments.attention.asking import call_of, chosen_rows
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
 from experiments.framework.local_model import LocalModel, recorded
+from experiments.framework.measured import null_pairs
 from experiments.status_bar.arms import ARMS as ASKED_ARMS
 from experiments.status_bar.arms import BASE, NULL_REBUILD
 from experiments.status_bar.asking import Treatment
@@ -121,17 +122,16 @@ class StatusBarDecidedStudy(Study[LocalModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids and looks the same."""
-        sides: dict[TrialSpec, dict[str, tuple[object, ...]]] = {}
-        for record in records:
-            if record.arm in (BASE, NULL_REBUILD):
-                seen = (record.exchanges[0].prompt_token_ids, record.measures["decision bar"])
-                sides.setdefault(record.spec, {})[record.arm] = seen
-        for spec, both in sides.items():
-            if len(both) == 2 and both[BASE] != both[NULL_REBUILD]:
+
+        def seen(record: TrialRecord) -> tuple[object, ...]:
+            return record.exchanges[0].prompt_token_ids, record.measures["decision bar"]
+
+        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
+            if mine != remade:
                 raise InequalityError(
                     f"Prompt or mass of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(both[BASE])[:200],
-                    got=repr(both[NULL_REBUILD])[:200],
+                    expected=repr(mine)[:200],
+                    got=repr(remade)[:200],
                 )
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:

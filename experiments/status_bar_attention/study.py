@@ -19,6 +19,7 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.local_model import LocalModel, recorded
+from experiments.framework.measured import null_pairs
 from experiments.framework.trials import Measure
 from experiments.status_bar_attention.analysis import BASE, NO_BAR, analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
@@ -172,18 +173,17 @@ class StatusBarAttentionStudy(Study[LocalModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids and looks the same."""
-        sides: dict[TrialSpec, dict[str, tuple[object, ...]]] = {}
-        for record in records:
-            if record.arm in (BASE, NULL_REBUILD):
-                (exchange,) = record.exchanges
-                seen = (exchange.prompt_token_ids, exchange.output_token_ids, record.measures["decision bar"])
-                sides.setdefault(record.spec, {})[record.arm] = seen
-        for spec, both in sides.items():
-            if len(both) == 2 and both[BASE] != both[NULL_REBUILD]:
+
+        def seen(record: TrialRecord) -> tuple[object, ...]:
+            (exchange,) = record.exchanges
+            return exchange.prompt_token_ids, exchange.output_token_ids, record.measures["decision bar"]
+
+        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
+            if mine != remade:
                 raise InequalityError(
                     f"Prompt, answer or mass of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(both[BASE])[:200],
-                    got=repr(both[NULL_REBUILD])[:200],
+                    expected=repr(mine)[:200],
+                    got=repr(remade)[:200],
                 )
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
