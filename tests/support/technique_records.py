@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from experiments.framework import TrialRecord
-from experiments.framework.trials import CacheState, CacheTemperature, Measure, OutcomeKind
+from experiments.framework.trials import Measure
 from experiments.status_bar.techniques_design import ARMS, NULL, arm_name, fraction
 from serving.assembler.status_bar import Technique
+from tests.support.made_record import made_record
 
 Rule = Callable[[frozenset[Technique], int], dict[str, Measure]]
 """From the techniques that are on and the number of the task to measures."""
@@ -31,24 +32,13 @@ _PLAIN: dict[str, Measure] = {
 
 
 def record(arm: str, task: str, seed: int, **measures: Measure) -> TrialRecord:
-    return TrialRecord(
-        study="status-bar-techniques",
-        arm=arm,
+    return made_record(
+        "status-bar-techniques",
+        arm,
+        task,
+        seed,
+        {**_PLAIN, **measures},
         factors=next(dict(one.factors) for one in ARMS if one.name == arm),
-        task=task,
-        seed=seed,
-        repeat=0,
-        order_index=0,
-        attempt=1,
-        salt="s",
-        session=0,
-        environment="e",
-        started="2026-01-01T00:00:00Z",
-        seconds=1.0,
-        kind=OutcomeKind.OK,
-        outcome="",
-        cache=CacheState(temperature=CacheTemperature.UNPROVEN, proof=""),
-        measures={**_PLAIN, **measures},
     )
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from experiments.framework import TrialRecord
-from experiments.framework.trials import CacheState, CacheTemperature, CallRecord, OutcomeKind
+from experiments.framework.trials import CallRecord
 from experiments.status_bar.analysis import absolute_error, analyse, balanced, slope
 from experiments.status_bar.arms import ARMS, BASE, FILLER, NO_BAR, WRONG
 from serving.errors import UsageError
+from tests.support.made_record import made_record
 
 CALLS = (1, 2, 3, 5, 10, 20)
 
@@ -19,24 +20,12 @@ Answers = Callable[[int, bool], tuple[bool, bool, int]]
 def record(arm: str, calls: int, seed: int, answers: Answers, task: str = "word") -> TrialRecord:
     may = seed % 2 == 1
     yes, phone, count = answers(calls, may)
-    return TrialRecord(
-        study="status-bar",
-        arm=arm,
-        factors={},
-        task=f"{task}-calls-{calls}",
-        seed=seed,
-        repeat=0,
-        order_index=0,
-        attempt=1,
-        salt="s",
-        session=0,
-        environment="e",
-        started="2026-01-01T00:00:00Z",
-        seconds=1.0,
-        kind=OutcomeKind.OK,
-        outcome="",
-        cache=CacheState(temperature=CacheTemperature.WARM, proof=""),
-        measures={
+    return made_record(
+        "status-bar",
+        arm,
+        f"{task}-calls-{calls}",
+        seed,
+        {
             "calls": calls,
             "may_call": may,
             "decision": "yes" if yes else "no",

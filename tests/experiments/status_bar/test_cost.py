@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import pytest
 
 from experiments.framework import CallRecord, TrialRecord
-from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind
 from experiments.status_bar.cost import ARMS, scripted_loop, with_bars
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, REPLACE, Loop, analyse
 from serving.assembler import StatusBar, ToolStep
 from serving.assembler.break_even import BarMode, StatusRun, simulate_status
 from serving.errors import UsageError
+from tests.support.made_record import made_record
 
 HEAD = 320
 
@@ -111,24 +111,12 @@ def test_every_bar_has_words_of_its_own() -> None:
 
 def records(sides: dict[str, list[tuple[int, int]]], every: int) -> Iterator[TrialRecord]:
     for arm, calls in sides.items():
-        yield TrialRecord(
-            study="status-bar-cost",
-            arm=arm,
-            factors={},
-            task=f"every-{every}-updates-{len(calls) // every}",
-            seed=0,
-            repeat=0,
-            order_index=0,
-            attempt=1,
-            salt="s",
-            session=0,
-            environment="e",
-            started="2026-01-01T00:00:00Z",
-            seconds=1.0,
-            kind=OutcomeKind.OK,
-            outcome="",
-            cache=CacheState(temperature=CacheTemperature.COLD, proof=""),
-            measures={
+        yield made_record(
+            "status-bar-cost",
+            arm,
+            f"every-{every}-updates-{len(calls) // every}",
+            0,
+            {
                 "block_size": 32,
                 "prompt_tokens": sum(prompt for prompt, _ in calls),
                 "cached_tokens": sum(cached for _, cached in calls),

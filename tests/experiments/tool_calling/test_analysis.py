@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import pytest
 
 from experiments.framework import CallRecord, TrialRecord
-from experiments.framework.trials import CacheState, CacheTemperature, Measure, OutcomeKind
+from experiments.framework.trials import Measure, OutcomeKind
 from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.cost_tables import analyse_cost
 from experiments.tool_calling.names import AUTO, EXCLUDED, NO_ISOLATION, NULL, REQUIRED
 from experiments.tool_calling.pairs import compare, same_as_null
 from experiments.tool_calling.study import ARMS
 from serving.errors import UsageError
+from tests.support.made_record import made_record
 
 
 def record(
@@ -26,25 +27,14 @@ def record(
         "gave_up": None, "answers_cut": 0, "tools_run": 1, "started_early": 1, "side_by_side": 0,
         "visible_tokens": 0, "reasoning_tokens": None, "output_tokens": 40,
     }  # fmt: skip
-    return TrialRecord(
-        study="tool-calling",
-        arm=arm,
-        factors={},
-        task=task,
-        seed=seed,
-        repeat=0,
-        order_index=0,
-        attempt=1,
-        salt="s",
-        session=0,
-        environment="e",
-        started="",
-        seconds=1.0,
-        kind=OutcomeKind.OK if right else OutcomeKind.TASK_FAILED,
-        outcome="",
-        cache=CacheState(temperature=CacheTemperature.UNPROVEN, proof=""),
-        measures={**given, **measures},
+    return made_record(
+        "tool-calling",
+        arm,
+        task,
+        seed,
+        {**given, **measures},
         calls=tuple(calls),
+        kind=OutcomeKind.OK if right else OutcomeKind.TASK_FAILED,
     )
 
 
