@@ -347,9 +347,9 @@ def _thinking_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Tabl
         tokens = [
             float(value)
             for record in _of(records, arm.name)
-            if isinstance(value := record.measures["output_tokens"], int)
+            if isinstance(value := record.measures["thinking_tokens"], int)
         ]
-        grows = slope(records, arm.name, _output_tokens)
+        grows = slope(records, arm.name, _thinking_tokens)
         rows.append(
             (
                 arm.title,
@@ -359,14 +359,14 @@ def _thinking_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Tabl
         )
     return Table(
         title="Visible chain of thought",
-        columns=("arm", "tokens for three answers [95 %]", "slope on N"),
+        columns=("arm", "tokens before three answers [95 %]", "slope on N"),
         rows=tuple(rows),
-        note="What the model writes before its answer line, which is no reasoning in the API's sense.",
+        note="What the model writes before it is asked for the answer alone; no reasoning in the API's sense.",
     )
 
 
-def _output_tokens(record: TrialRecord) -> float | None:
-    value = record.measures["output_tokens"]
+def _thinking_tokens(record: TrialRecord) -> float | None:
+    value = record.measures["thinking_tokens"]
     return float(value) if isinstance(value, int) else None
 
 

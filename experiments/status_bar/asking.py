@@ -72,7 +72,8 @@ class Treatment:
             surface=surface,
         )
         if text is not None and self.place is BarPlace.BEFORE_QUESTION:
-            history = (*self._with_bars(request.history[:-1], scenario, count), request.history[-1])
+            log, asking = request.history[: -scenario.asked_turns], request.history[-scenario.asked_turns :]
+            history = (*self._with_bars(log, scenario, count), *asking)
             request = request.model_copy(update={"history": history})
         if self.rebuild:
             request = request.model_copy(update={"tools": request.tools[::-1]})

@@ -38,7 +38,7 @@ from experiments.workloads import (
     phone_limit,
 )
 from experiments.workloads.phone_bars import Wording
-from serving.assembler import Carrier, HandOff, ToolCall
+from serving.assembler import Carrier, HandOff
 from serving.assembler.break_even import BarMode
 from serving.call import Caller, DecodeOptions, MeasuredCall
 from serving.errors import LabError
@@ -140,11 +140,12 @@ class StatusBarStudy(Study[ServedModel]):
         )
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
-        """Ask the three questions of one scenario under one arm."""
+        """Ask the three questions of one scenario under one arm; who is to think has a turn for it before each."""
         calls = int(spec.task.rpartition("-")[2])
         asking = self.asking(context.target)
         made: list[MeasuredCall] = []
         grades: dict[Ask, Grade] = {}
+        thinking: list[int | None] = []
         for ask in Ask:
             scenario = phone_limit(
                 spec.seed,
@@ -154,9 +155,14 @@ class StatusBarStudy(Study[ServedModel]):
                 form=self.form,
                 told_in=LimitPlace.TASK,
             )
-            call = asking.ask(scenario, context)
+            if self.form is AnswerForm.THINK:
+                thought = asking.think(scenario, context)
+                made.append(thought)
+                thinking.append(thought.exchange.output_tokens)
+                scenario = scenario.thought(thought.exchange.text.strip())
+            call = asking.answer(scenario, context)
             made.append(call)
-            grades[ask] = scenario.grade(call.exchange.text, _acted(call))
+            grades[ask] = scenario.grade(call.exchange.text)
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in made),
             calls=tuple(call_record(call, predictable=asking.predictable) for call in made),
@@ -165,22 +171,24 @@ class StatusBarStudy(Study[ServedModel]):
             outcome="; ".join(
                 f"{ask.value}: {grade.detail or grade.reason}" for ask, grade in grades.items()
             ),
-            measures=_measures(scenario, grades, made),
+            measures={**_measures(scenario, grades, made), "thinking_tokens": total(thinking)},
         )
 
     def asking(self, target: ServedModel) -> Asking:
         """Who asks: one for all trials of an engine, so that its prediction goes on from trial to trial."""
         if self._asking is None or self._asking.target is not target:
-            self._asking = Asking(target, thinking=False, predictable=True)
+            self._asking = Asking(target, predictable=True)
         return self._asking
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the base, and where trials run one by one it gives the same answers."""
         # Beside other requests a sum may round otherwise, and a long answer take another way.
         alone = self.concurrency == 1
+        # So the prompts behind a thought, which hold it, are nothing to compare.
+        step = 2 if self.form is AnswerForm.THINK else 1
 
         def seen(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, str]]:
-            return [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges]
+            return [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges[::step]]
 
         for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
             if mine != remade:
@@ -204,7 +212,8 @@ class StatusBarThinkingStudy(StatusBarStudy):
     name = "status-bar-thinking"
     title = "A status bar and a model that thinks aloud"
     question = (
-        "The questions of `status-bar`, answered step by step: does a bar save words, and errors of counting?"
+        "The questions of `status-bar`, each thought about aloud before it is answered: does a bar save words, and "
+        "errors?"
     )
     seeds: ClassVar[Seeds] = THINKING_SEEDS
     form: ClassVar[AnswerForm] = AnswerForm.THINK
@@ -217,35 +226,42 @@ class StatusBarThinkingStudy(StatusBarStudy):
 
     def asking(self, target: ServedModel) -> Asking:
         """Trials run side by side under one salt: each compares ids, and none predicts what is cached."""
-        return Asking(target, thinking=True, predictable=False)
+        return Asking(target, predictable=False)
 
 
 class Asking:
     """Puts questions to one engine."""
 
-    def __init__(self, target: ServedModel, *, thinking: bool, predictable: bool) -> None:
+    def __init__(self, target: ServedModel, *, predictable: bool) -> None:
         self.target = target
         self.predictable = predictable
-        self._thinking = thinking
         self._failed = 0
         self._caller = self._new_caller()
 
-    def ask(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
-        """One question; `InfrastructureError` when the machinery failed it."""
+    def answer(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
+        """The answer, held to the choices; `InfrastructureError` when the machinery failed it."""
+        most = whole_number(context.factors, "decode.max_tokens")
+        decode = DecodeOptions(max_tokens=most, choices=CHOICES[scenario.ask])
+        return self._call(scenario, context, decode)
+
+    def think(self, scenario: PhoneLimit, context: TrialContext[ServedModel]) -> MeasuredCall:
+        """What the model says before it is asked for the answer alone; a tool call in it stays text."""
+        most = whole_number(context.factors, "decode.max_tokens_thinking")
+        return self._call(scenario, context, DecodeOptions(max_tokens=most, tool_choice="none"))
+
+    def _call(
+        self, scenario: PhoneLimit, context: TrialContext[ServedModel], decode: DecodeOptions
+    ) -> MeasuredCall:
         target = self.target
-        most = whole_number(
-            context.factors, "decode.max_tokens_thinking" if self._thinking else "decode.max_tokens"
-        )
         treatment = Treatment.of(context.factors)
         request = treatment.request(
             scenario,
             self._count,
             window=target.max_model_len,
-            max_output=most,
+            max_output=decode.max_tokens,
             run_id=context.salt,
             surface=f"{target.folder.name}/chat",
         )
-        decode = DecodeOptions(max_tokens=most, choices=() if self._thinking else CHOICES[scenario.ask])
         # What a failed call left in the cache is unknown, so the calls after it have a salt of their own.
         salt = f"{context.salt}.{self._failed}" if self._failed else context.salt
         call = self._caller.call(request, treatment.policy, decode, salt=salt)
@@ -268,22 +284,13 @@ class Asking:
             num_blocks=target.num_blocks,
             tokenizer=target.tokenizer,
             predictable=self.predictable,
-            # A model that reasons first would not be held to the choices; other templates do not know the word.
-            template_kwargs=None if self._thinking else {"enable_thinking": False},
+            # A model that reasons before it answers would not be held to the choices, and what it thinks would not
+            # be seen; other templates do not know the word.
+            template_kwargs={"enable_thinking": False},
         )
 
     def _count(self, text: str) -> int:
         return len(self.target.tokenizer.encode(text).ids)
-
-
-def _acted(call: MeasuredCall) -> tuple[ToolCall, ...]:
-    """The tools that a free answer called instead of naming one."""
-    received = call.exchange.tool_calls
-    return tuple(
-        ToolCall(id=f"said-{number}", name=one.name, arguments=one.arguments)
-        for number, one in enumerate(received)
-        if one.name
-    )
 
 
 def _measures(

@@ -15,7 +15,16 @@ from typing import Final
 from experiments.workloads.grading import ANSWER_LINE, Grade, Reason, one_of, read_answer, read_number
 from experiments.workloads.scenario import Scenario, draws, tool
 from experiments.workloads.words import codes, people
-from serving.assembler import BarState, ToolCall, ToolResult, ToolStep, Trajectory, Turn, UserTurn
+from serving.assembler import (
+    AssistantTurn,
+    BarState,
+    ToolCall,
+    ToolResult,
+    ToolStep,
+    Trajectory,
+    Turn,
+    UserTurn,
+)
 from serving.errors import UsageError
 
 PHONE: Final = "call_phone"
@@ -49,7 +58,7 @@ class AnswerForm(StrEnum):
     WORD = "word"
     """The answer and nothing else, as a constrained choice gives it."""
     THINK = "think"
-    """Step by step first, in visible words, then the line."""
+    """Step by step and aloud; the answer is asked for in a turn of its own (`PhoneLimit.thought`)."""
 
 
 class LimitPlace(StrEnum):
@@ -67,6 +76,25 @@ class PhoneLimit(Scenario):
     limit: int
     other_steps: int
     ask: Ask
+    name: str
+    """Who is to be reached."""
+    asked_turns: int = 1
+    """Turns at the end that ask: the question, and after thinking the thought and the question behind it."""
+
+    def thought(self, text: str) -> PhoneLimit:
+        """The same question after the model has thought `text` aloud, now for the answer alone.
+
+        Two turns, as in zero-shot chain of thought (Kojima et al. 2022): the answer can be held to the choices, and
+        no reading of free text decides what counts as one.
+        """
+        closing = f"So: {_question(self.ask, AnswerForm.WORD).format(name=self.name)}"
+        turns = (*self.trajectory.turns, AssistantTurn(text=text), UserTurn(text=closing))
+        return self.model_copy(
+            update={
+                "trajectory": self.trajectory.model_copy(update={"turns": turns}),
+                "asked_turns": self.asked_turns + 2,
+            }
+        )
 
     @property
     def may_call(self) -> bool:
@@ -181,6 +209,7 @@ def phone_limit(
         limit=allowed,
         other_steps=other_steps,
         ask=ask,
+        name=wanted,
     )
 
 
@@ -207,6 +236,8 @@ _FORMS: Final = {
 }
 
 
+THINK_ALOUD: Final = "Do not answer yet: first think aloud, step by step, from what was done so far."
+
 _ALLOWED: Final = f"Is another {PHONE} call allowed now?"
 """The decision where no `Answer: …` line leads to it: of the ways of asking that were tried on other seeds, the one
 in which a model of 1.5 billion parameters takes a bar's word."""
@@ -222,7 +253,7 @@ def _question(ask: Ask, form: AnswerForm) -> str:
         case AnswerForm.WORD:
             return f"{asked} Answer with {_FORMS[ask]} only."
         case AnswerForm.THINK:
-            return f"{asked} Think step by step first. {line}"
+            return f"{asked} {THINK_ALOUD}"
 
 
 _OUTCOMES: Final = (

@@ -36,7 +36,7 @@ def record(arm: str, calls: int, seed: int, answers: Answers, task: str = "word"
             "count": count,
             "count_right": count == calls,
             "count_error": count - calls,
-            "output_tokens": 100 + 5 * calls,
+            "thinking_tokens": 100 + 5 * calls,
         },
         calls=(CallRecord(prompt_tokens=100, cached_tokens=64, predicted_tokens=64, ttft_s=1.0),),
     )

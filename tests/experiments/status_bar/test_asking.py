@@ -112,6 +112,20 @@ def test_questions_of_one_scenario_share_everything_up_to_the_question(renderer:
     assert len({one[:end] for one in texts}) == 1
 
 
+def test_an_answer_after_thinking_is_asked_for_behind_the_thought_and_the_bar_stays_where_it_was(
+    renderer: ChatRenderer,
+) -> None:
+    first = phone_limit(0, ask=Ask.DECISION, form=AnswerForm.THINK, told_in=LimitPlace.TASK)
+    second = first.thought("Three calls were made, and three are allowed.")
+    assert second.question.startswith("So: ")
+    assert second.question.endswith("Answer with yes or no only.")
+    assert first.name in phone_limit(0, ask=Ask.NEXT_ACTION).thought("Hm.").question
+    before = text(BASE, renderer, first).removesuffix("<|im_start|>assistant\n")
+    after = text(BASE, renderer, second)
+    assert after.startswith(before)
+    assert "Three calls were made" in after.removeprefix(before)
+
+
 def test_scenarios_share_system_prompt_and_tools(renderer: ChatRenderer) -> None:
     heads = {text(BASE, renderer, scenario(seed)).partition("<|im_end|>")[0] for seed in range(6)}
     assert len(heads) == 1

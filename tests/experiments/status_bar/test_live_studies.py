@@ -6,7 +6,7 @@ import pytest
 
 from experiments.framework.records import read_records
 from experiments.framework.trials import TrialRecord
-from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
+from experiments.status_bar import StatusBarCostStudy, StatusBarStudy, StatusBarThinkingStudy
 from experiments.status_bar.arms import BASE, NULL_REBUILD
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, REPLACE
 from experiments.status_bar.study import CHOICES
@@ -53,6 +53,29 @@ def test_reuse_is_predicted_over_all_trials_of_a_run_that_shares_its_salt(
     calls = [call for record in decisions for call in record.calls]
     assert all(call.cached_tokens == call.predicted_tokens for call in calls)
     assert sum(call.cached_tokens == 0 for call in calls) == 1  # the first of all
+
+
+def test_a_thought_is_free_and_the_answer_behind_it_is_held_to_the_choices(
+    live_server: LiveServer, tmp_path: Path
+) -> None:
+    study = StatusBarThinkingStudy(MODEL, block_size=live_server.block_size)
+    study.base["decode.max_tokens_thinking"] = 24
+    run_against(
+        live_server.base_url,
+        study,
+        tmp_path / "run",
+        block_size=live_server.block_size,
+        arms=(BASE, NULL_REBUILD),
+    )
+    records = list(read_records(tmp_path / "run"))
+    assert [record.arm for record in records].count(BASE) == 2
+    for record in records:
+        thoughts, answers = record.exchanges[::2], record.exchanges[1::2]
+        assert record.measures["thinking_tokens"] == sum(thought.output_tokens or 0 for thought in thoughts)
+        for ask, thought, answer in zip(Ask, thoughts, answers, strict=True):
+            assert answer.text in CHOICES[ask]
+            assert "structured_outputs" not in thought.request
+            assert thought.text.strip() in str(answer.request["messages"])
 
 
 def test_replacing_computes_more_and_sends_less(costs: list[TrialRecord]) -> None:
