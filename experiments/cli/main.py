@@ -19,6 +19,7 @@ from experiments.cli import (
     demo,
     doctor,
     incident,
+    index,
     lint,
     models,
     run,
@@ -64,6 +65,7 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("report")(run.report)
+app.command("index")(index.index)
 app.command("chat")(chat.chat)
 app.command("agent")(agent.agent)
 app.command("trajectory")(trajectory.trajectory)

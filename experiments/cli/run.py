@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from experiments.framework import RunSummary, Study
-    from experiments.framework.records import RunIdentity
+    from experiments.framework.records import RunIdentity, RunInfo
 
 DEFAULT_MODEL = "qwen2.5-coder-0.5b"
 """Studies name their model: the same on every machine."""
@@ -89,24 +89,30 @@ def report(
     Example: ctxlab report runs/prefix-cache-qwen2.5-coder-0.5b-quick --open
     """
     from experiments.framework import publish
-    from experiments.framework.records import read_run
 
-    identity = read_run(folder).identity
-    model = identity.base.get("engine.model")
-    # A model in this process has no blocks; its studies take no block size.
-    block_size = identity.base.get("engine.block_size", DEFAULT_BLOCK_SIZE)
-    if not isinstance(model, str) or not isinstance(block_size, int):
-        raise UsageError(
-            f"A run's base names engine.model and engine.block_size, and {folder} has {model!r} and {block_size!r}."
-        )
-    study = find_study(identity.study, model=model, block_size=block_size)
-    page = publish(study, folder, reproduce=reproduce(study, identity, folder))
+    study, info = opened(folder)
+    page = publish(study, folder, reproduce=reproduce(study, info.identity, folder))
     if as_json:
         print_json({"report": str(page)})
     else:
         show_result(study, folder, page)
     if open_page:
         typer.launch(str(page))
+
+
+def opened(folder: Path) -> tuple[Study[object], RunInfo]:
+    """The study of a run folder, as it ran, and what the folder says of the run."""
+    from experiments.framework.records import read_run
+
+    info = read_run(folder)
+    base = info.identity.base
+    # A model in this process has no blocks; its studies take no block size.
+    model, block_size = base.get("engine.model"), base.get("engine.block_size", DEFAULT_BLOCK_SIZE)
+    if not isinstance(model, str) or not isinstance(block_size, int):
+        raise UsageError(
+            f"A run's base names engine.model and engine.block_size, and {folder} has {model!r} and {block_size!r}."
+        )
+    return find_study(info.identity.study, model=model, block_size=block_size), info
 
 
 def run_into(

@@ -155,7 +155,7 @@ def _list_trials(folder: Path, *, as_json: bool) -> None:
 
 def _write_trial_page(folder: Path, trial: str) -> Path:
     from experiments.framework.manifests import read_manifests
-    from experiments.framework.records import read_records, read_run
+    from experiments.framework.records import read_records
 
     found = [record for record in read_records(folder) if _name(record) == trial]
     if not found:
@@ -173,10 +173,15 @@ def _write_trial_page(folder: Path, trial: str) -> Path:
     }
     pages = folder / TRIAL_PAGES
     pages.mkdir(exist_ok=True)
+    return _write(pages / f"{record.salt}.html", trial_page(record, manifests), trial_texts(folder))
+
+
+def trial_texts(folder: Path) -> Show | None:
+    """What spells the tokens of a run's model; None where its files are not on this disk."""
+    from experiments.framework.records import read_run
+
     model = read_run(folder).identity.base.get("engine.model")
-    return _write(
-        pages / f"{record.salt}.html", trial_page(record, manifests), _texts(str(model) if model else "")
-    )
+    return _texts(str(model) if model else "")
 
 
 def trial_page(record: TrialRecord, manifests: dict[str, ContextManifest]) -> TrajectoryPage:

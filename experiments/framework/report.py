@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -26,6 +26,7 @@ from experiments.framework.records import (
     read_run,
     read_violations,
 )
+from experiments.framework.schedule import trial_id
 from experiments.framework.study import Study, TargetT
 from experiments.framework.trials import CacheTemperature, CallRecord, OutcomeKind, TrialRecord
 from serving.errors import UsageError
@@ -65,6 +66,8 @@ class TrialView(BaseModel):
     outcome: str
     facts: tuple[Fact, ...]
     calls: tuple[CallRecord, ...]
+    page: str | None = None
+    """Where the trial can be opened step by step, from this page; None: it was not written."""
 
 
 class ArmView(BaseModel):
@@ -86,6 +89,8 @@ class ReportModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str
+    up: str | None = None
+    """The page that lists this one, from here."""
     question: str
     conclusion: str
     diff: ArmDiff
@@ -103,6 +108,24 @@ def publish(study: Study[TargetT], folder: Path, *, reproduce: Sequence[str] = (
     `reproduce` are the commands that make the run again. The run may be unfinished: the page says how much is
     missing. Raises `UsageError` for a folder of another study and for one without a scored record.
     """
+    model = report_of(study, folder, figures=folder / FIGURES, reproduce=reproduce)
+    write_whole(folder / REPORT, render_report(model).encode("utf-8"))
+    return folder / REPORT
+
+
+def report_of(
+    study: Study[TargetT],
+    folder: Path,
+    *,
+    figures: Path,
+    reproduce: Sequence[str] = (),
+    up: str | None = None,
+    pages: Mapping[str, str] | None = None,
+) -> ReportModel:
+    """Analyse a run folder and draw its figures into the folder `figures`; raises as `publish` does.
+
+    `pages` are the places of trials that were written step by step, by trial id.
+    """
     run = read_run(folder)
     if run.identity.study != study.name:
         raise UsageError(f"{folder} holds study {run.identity.study!r}, not {study.name!r}.")
@@ -111,26 +134,24 @@ def publish(study: Study[TargetT], folder: Path, *, reproduce: Sequence[str] = (
     if not scored:
         raise UsageError(f"{folder} has no finished trial yet; run the study first.")
     analysis = study.analyse(scored)
-    drawn = tuple(draw(figure, folder / FIGURES) for figure in analysis.figures)
-    model = build_report(
+    return build_report(
         study.title,
         study.question,
         run=run,
         records=records,
         analysis=analysis,
-        figures=drawn,
+        figures=tuple(draw(figure, figures) for figure in analysis.figures),
         violations=read_violations(folder),
         attempts=count_attempts(folder),
         reproduce=reproduce,
-    )
-    write_whole(folder / REPORT, render_report(model).encode("utf-8"))
-    return folder / REPORT
+        pages=pages,
+    ).model_copy(update={"up": up})
 
 
 def render_report(report: ReportModel) -> str:
     """Render the page; the same model gives the same text."""
     environment = page_environment()
-    environment.filters["data_uri"] = _data_uri
+    environment.filters["data_uri"] = data_uri
     environment.filters["json"] = canonical
     return environment.get_template("report.html.jinja").render(report=report)
 
@@ -146,6 +167,7 @@ def build_report(
     violations: Sequence[Violation] = (),
     attempts: int = 0,
     reproduce: Sequence[str] = (),
+    pages: Mapping[str, str] | None = None,
 ) -> ReportModel:
     """Join a run with its analysis: pure, so that a test can look at the page's content as data."""
     return ReportModel(
@@ -155,7 +177,7 @@ def build_report(
         diff=run.diff,
         tables=(arm_table(run, records), *analysis.tables),
         figures=tuple(_figure(drawn) for drawn in figures),
-        arms=tuple(_arm(run, index, records) for index in range(len(run.identity.arms))),
+        arms=tuple(_arm(run, index, records, pages or {}) for index in range(len(run.identity.arms))),
         exclusions=(*_exclusions(run, records, violations, attempts), *analysis.exclusions),
         environment=tuple(_environment(run)),
         reproduce=tuple(reproduce),
@@ -209,10 +231,11 @@ def _figure(drawn: DrawnFigure) -> ReportFigure:
     return ReportFigure(title=drawn.data.title, caption=drawn.data.caption, svg=drawn.svg, table=table)
 
 
-def _arm(run: RunInfo, index: int, records: Sequence[TrialRecord]) -> ArmView:
+def _arm(run: RunInfo, index: int, records: Sequence[TrialRecord], pages: Mapping[str, str]) -> ArmView:
     arm = run.identity.arms[index]
     own = sorted(
-        (record for record in records if record.arm == arm.name), key=lambda record: record.order_index
+        (record for record in records if record.arm == arm.name),
+        key=lambda record: (trial_id(arm.name, record.spec) not in pages, record.order_index),
     )
     changes = [
         f"{path}: {canonical(base)} → {canonical(value)}"
@@ -224,12 +247,14 @@ def _arm(run: RunInfo, index: int, records: Sequence[TrialRecord]) -> ArmView:
         title=arm.title,
         why=arm.why,
         changes=tuple(changes),
-        trials=tuple(_trial(record) for record in own[:TRIALS_SHOWN]),
+        trials=tuple(
+            _trial(record, pages.get(trial_id(arm.name, record.spec))) for record in own[:TRIALS_SHOWN]
+        ),
         trials_hidden=max(0, len(own) - TRIALS_SHOWN),
     )
 
 
-def _trial(record: TrialRecord) -> TrialView:
+def _trial(record: TrialRecord, page: str | None) -> TrialView:
     return TrialView(
         title=f"{record.task}, seed {record.seed}, repeat {record.repeat}",
         kind=record.kind,
@@ -243,6 +268,7 @@ def _trial(record: TrialRecord) -> TrialView:
             *(Fact(name=name, value=value) for name, value in record.measures.items()),
         ),
         calls=record.calls,
+        page=page,
     )
 
 
@@ -303,7 +329,8 @@ def _total(values: Iterable[int | None]) -> int | None:
     return total
 
 
-def _data_uri(svg: bytes) -> object:
+def data_uri(svg: bytes) -> object:
+    """A picture as an attribute's value; base64 holds nothing that could end it."""
     from markupsafe import Markup
 
     return Markup("data:image/svg+xml;base64,{}").format(base64.b64encode(svg).decode("ascii"))

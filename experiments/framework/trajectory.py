@@ -47,6 +47,8 @@ class TrajectoryPage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str
+    up: str | None = None
+    """The page that lists this one, from here."""
     ending: str
     """How it ended, or the answer."""
     facts: tuple[Fact, ...]

@@ -39,6 +39,7 @@ TAGS = {
     "title",
     "style",
     "body",
+    "main",
     "h1",
     "h2",
     "p",
