@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from serving.engine import KVEventsEndpoint
 
 # A run started in the background inherits SIGINT as ignored, and every process that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A limit of seconds is a limit on the machine: what is slow here is not wrong.
+settings.register_profile("ctxlab", deadline=None)
+settings.load_profile("ctxlab")
 
 LIVE_MODEL = "qwen3-nano-shape"
 """Four layers and random weights: starts fast, and caches and renders as the real model does."""

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from experiments.framework import Table, TrialRecord, by_cluster
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import Interval, bounded, holm, mcnemar_exact, smallest_detectable
+from experiments.framework.statistics import (
+    Interval,
+    change_of_proportion,
+    detectable_proportion,
+    holm,
+    mcnemar_exact,
+)
 from experiments.tool_calling.names import AUTO, NATIVE_ONLY, NULL, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass
 
@@ -32,7 +36,7 @@ class Compared:
     only_auto: int
     only_required: int
     effect: Interval
-    """Share right when required, minus share right when not; a bootstrap over prompts."""
+    """Share right when required, minus share right when not."""
     p_value: float
     adjusted: float
     """After Holm, over all rows of the table."""
@@ -92,7 +96,7 @@ def compare_table(compared: Sequence[Compared]) -> tuple[Table, ...]:
                 "detectable",
             ),
             rows=tuple(rows),
-            note="One pair a prompt; intervals resample prompts; Holm over the rows of this table; detectable is the "
+            note="One pair a prompt; intervals by Newcombe; Holm over the rows of this table; detectable is the "
             "smallest true change that this run would have found 8 times in 10.",
         ),
     )
@@ -104,8 +108,8 @@ def _compared(records: Sequence[TrialRecord], scope: PromptClass | None, reading
     both = sorted(auto.keys() & required.keys())
     if not both:
         return None
-    changes = np.array([np.mean(required[name]) - np.mean(auto[name]) for name in both])
-    only_auto, only_required = int((changes < 0).sum()), int((changes > 0).sum())
+    pairs = [(auto[name][0], required[name][0]) for name in both]  # a prompt is asked once an arm
+    only_auto, only_required = pairs.count((1.0, 0.0)), pairs.count((0.0, 1.0))
     p_value = mcnemar_exact(only_auto, only_required)
     return Compared(
         scope=scope,
@@ -113,10 +117,12 @@ def _compared(records: Sequence[TrialRecord], scope: PromptClass | None, reading
         pairs=len(both),
         only_auto=only_auto,
         only_required=only_required,
-        effect=bounded(changes[:, None]),
+        effect=change_of_proportion(
+            pairs.count((1.0, 1.0)), only_auto, only_required, pairs.count((0.0, 0.0))
+        ),
         p_value=p_value,
         adjusted=p_value,
-        detectable=smallest_detectable(changes),
+        detectable=detectable_proportion([right - left for left, right in pairs]),
     )
 
 

@@ -14,7 +14,6 @@ _EXAMPLES = int(os.environ.get("CTXLAB_EXAMPLES", "10000" if FULL else "100"))
 
 INVARIANT = settings(
     max_examples=_EXAMPLES,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 """For a property that the specification asks to hold on at least 10,000 examples."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.agent.callform import FALLBACK_FORMS, CallForm, Said, read_answer
@@ -79,7 +79,6 @@ def test_arguments_are_taken_byte_for_byte(arguments: dict, indent: int | None, 
     assert json.loads(call.call.arguments) == arguments
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='`{}[]":, \njsonamegrptu\\', max_size=80))
 def test_no_text_breaks_it(text: str) -> None:
     read(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.agent.taggedcalls import TaggedCall, TaggedReply, TaggedStream
@@ -36,7 +36,6 @@ def test_reasoning_words_and_calls_are_told_apart(text: str, reply: TaggedReply)
     assert TaggedReply.read(text) == reply
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -114,7 +114,7 @@ def test_every_token_is_counted_once_and_what_a_fault_wrote_is_framing(name: str
     assert tokens.keys() <= {item.id for item in faulty.packet.manifest.selected} | {FRAMING}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     names=st.lists(st.sampled_from(sorted(FAULTS)), max_size=3, unique=True),
     call=st.integers(0, CALLS - 1),

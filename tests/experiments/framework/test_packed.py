@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.framework.packed import pack, unpack
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.text() | st.text(alphabet="\ud800ab"))
 def test_every_text_comes_back(text: str) -> None:
     assert unpack(pack(text)) == text

@@ -22,7 +22,7 @@ TODO, ERRORS = Technique.TODO, Technique.ERRORS
 TERMS = [term for size in (1, 2) for term in combinations(Technique, size)]
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.lists(st.integers(-5, 5), min_size=15, max_size=15), st.integers(-9, 9))
 def test_every_effect_of_one_and_of_two_is_found_beside_all_the_others(sizes: list[int], level: int) -> None:
     def rule(on: frozenset[Technique], task: int) -> dict[str, Measure]:

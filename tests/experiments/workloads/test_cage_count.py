@@ -10,7 +10,7 @@ from experiments.workloads import CageAsk, Reason, cage_count
 from serving.assembler import TaskStateText, ToolStep
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 999), cats=st.integers(2, 400), others=st.integers(0, 50), page=st.integers(1, 60))
 def test_the_register_holds_every_cage_once_in_pages(seed: int, cats: int, others: int, page: int) -> None:
     scenario = cage_count(seed, cats=cats, others=others, page=page)
@@ -23,7 +23,7 @@ def test_the_register_holds_every_cage_once_in_pages(seed: int, cats: int, other
     assert len(in_colour) == scenario.counted
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 999), cats=st.integers(2, 1200))
 def test_no_figure_stands_anywhere_so_a_count_cannot_be_copied(seed: int, cats: int) -> None:
     scenario = cage_count(seed, cats=cats, others=5)

@@ -30,7 +30,7 @@ def packet(scenario: NeedleScenario, *faults: str, renderer: Renderer | None = N
     return built
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 999), depth=st.floats(0, 1), needles=st.integers(1, 8))
 def test_every_needle_stands_where_it_says(seed: int, depth: float, needles: int) -> None:
     scenario = needle(seed, depth=depth, needles=needles, tokens=800)
@@ -56,7 +56,7 @@ def test_only_the_needle_moves_with_the_depth() -> None:
     assert len(others) == 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 999), tokens=st.integers(100, 6000))
 def test_the_text_has_about_the_tokens_asked_for_by_the_counter_given(seed: int, tokens: int) -> None:
     for count in (lambda text: -(-len(text) // 4), lambda text: len(text.split())):

@@ -23,7 +23,7 @@ def test_half_the_seeds_have_no_call_left_and_half_have_one(calls: int) -> None:
 
 
 @given(calls=st.integers(0, 20), other_steps=st.integers(0, 12), seed=st.integers(0, 999))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_log_holds_exactly_the_calls_and_the_other_steps(calls: int, other_steps: int, seed: int) -> None:
     scenario = phone_limit(seed, calls=calls, other_steps=other_steps)
     steps = [turn for turn in scenario.trajectory.turns if isinstance(turn, ToolStep)]

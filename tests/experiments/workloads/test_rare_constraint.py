@@ -8,7 +8,7 @@ from experiments.workloads import Forbidden, Reason, rare_constraint
 from serving.assembler import ToolCall, ToolStep
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 999), rooms=st.integers(4, 30), forbidden=st.sampled_from(Forbidden))
 def test_the_two_cheapest_rooms_are_ruled_out_and_the_next_is_right(
     seed: int, rooms: int, forbidden: Forbidden
@@ -20,7 +20,7 @@ def test_the_two_cheapest_rooms_are_ruled_out_and_the_next_is_right(
     assert len({room.price for room in scenario.rooms}) == rooms
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 999), distance=st.integers(3, 25), forbidden=st.sampled_from(Forbidden))
 def test_the_constraint_is_said_once_and_first_and_all_rooms_come_after_it(
     seed: int, distance: int, forbidden: Forbidden

@@ -75,7 +75,7 @@ KINDS: dict[str, st.SearchStrategy[Build]] = {
 
 ANY = st.one_of(*KINDS.values())
 
-quickly = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 def packet(scenario: Scenario, policy: ContextPolicy | None = None) -> Packet:

@@ -13,7 +13,7 @@ def packet(scenario: TenantMix) -> Packet:
     return built
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 999), tenants=st.integers(2, 10), places=st.integers(1, 10))
 def test_a_packet_and_its_manifest_leak_nothing_of_other_tenants(
     seed: int, tenants: int, places: int
@@ -22,7 +22,7 @@ def test_a_packet_and_its_manifest_leak_nothing_of_other_tenants(
     assert scenario.leaks(packet(scenario).model_dump_json()) == ()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999))
 def test_without_the_filter_the_detector_finds_every_foreign_item(seed: int) -> None:
     scenario = tenant_mix(seed, filtered=False)

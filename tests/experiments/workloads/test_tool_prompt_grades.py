@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.agent.callform import CallForm
@@ -46,7 +46,6 @@ def right_turn(asked: ToolPrompt) -> Turn:
     return turn(*messages)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.sampled_from(PromptClass), st.integers(0, 5_000))
 def test_the_expected_calls_and_an_answer_are_right_for_every_prompt(kind: PromptClass, seed: int) -> None:
     asked = tool_prompt(kind, seed)
@@ -56,7 +55,6 @@ def test_the_expected_calls_and_an_answer_are_right_for_every_prompt(kind: Promp
     assert grade.together in (True, None)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(st.sampled_from(PromptClass), st.integers(0, 5_000), st.data())
 def test_one_call_more_or_one_less_is_never_right(kind: PromptClass, seed: int, data: st.DataObject) -> None:
     asked = tool_prompt(kind, seed)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.agent.tools import Toolbox, Workspace, World
@@ -31,13 +31,11 @@ def test_no_two_of_the_first_hundred_and_twenty_prompts_of_a_class_are_the_same(
     assert len({tool_prompt(kind, seed).text for seed in range(120)}) == 120
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(KINDS, SEEDS)
 def test_a_seed_gives_the_same_prompt_every_time(kind: PromptClass, seed: int) -> None:
     assert tool_prompt(kind, seed) == tool_prompt(kind, seed)
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(KINDS, SEEDS)
 def test_the_number_of_expected_calls_is_that_of_the_class(kind: PromptClass, seed: int) -> None:
     calls = len(tool_prompt(kind, seed).calls)

@@ -15,7 +15,7 @@ def packet(scenario: VersionClash) -> Packet:
     return built
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(seed=st.integers(0, 999), versions=st.integers(2, 8), marking=st.sampled_from(Marking))
 def test_one_version_is_in_force_on_the_day_of_the_question(
     seed: int, versions: int, marking: Marking

@@ -6,13 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from serving.assembler import RequestContext
-
-# A slow machine is not a failed test.
-settings.register_profile("ctxlab", deadline=None)
-settings.load_profile("ctxlab")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "assembler.json"
 

@@ -17,7 +17,6 @@ from tests.support.attention import IDENTITY, parts
 SHAPE = HeadShape(1, 2, 1, 4)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=60), st.integers(0, 5))
 def test_a_random_order_keeps_every_length_and_the_sink_in_its_place(owners: list[int], seed: int) -> None:
     segments = parts(owners)
@@ -36,7 +35,7 @@ def test_even_mass_is_that_of_a_uniform_causal_matrix(owners: list[int]) -> None
     assert np.allclose(even_mass(np.array(owners), np.arange(len(owners)), 4), hot.T @ uniform @ hot)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=80))
 def test_a_head_that_looks_evenly_at_all_it_sees_equals_its_baseline(owners: list[int]) -> None:
     plan = make_plan(SHAPE, parts(owners), CaptureOptions(rows=RowMode.EVERY, shuffles=20))

@@ -60,7 +60,7 @@ def memory(plan: Plan) -> Memory:
     return estimate_memory(FOLDER, QWEN3_06B, plan.size, plan.options, threads=2)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     tokens=st.integers(1, 70),
     mode=st.sampled_from([RowMode.EVERY, RowMode.POOLED]),

@@ -209,7 +209,7 @@ def conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", TEMPLATE_NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(messages=conversations())
 def test_any_conversation_is_divided_without_a_gap_and_reads_as_it_is_sent(
     name: str, renderers: dict[str, ChatRenderer], messages: list[dict[str, Any]]

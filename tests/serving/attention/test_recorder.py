@@ -19,7 +19,7 @@ from serving.errors import LabError
 from tests.support.attention import assert_equal, parts, softmax_matrices
 from tests.support.examples import FULL
 
-SOME = settings(max_examples=600 if FULL else 60, deadline=None)
+SOME = settings(max_examples=600 if FULL else 60)
 
 
 @st.composite

@@ -49,7 +49,7 @@ def assert_same(a: Capture, b: Capture) -> None:
             assert left == right, field.name
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     tokens=st.integers(1, 60),
     mode=st.sampled_from([RowMode.EVERY, RowMode.POOLED]),

@@ -106,7 +106,7 @@ def encoded(tokenizer: Tokenizer, text: str, shift: int = 0) -> tuple[list[int],
     unigram=st.booleans(),
     text=TEXTS,
 )
-@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
 def test_parts_between_cuts_encoded_alone_give_the_ids_and_places_of_the_whole(
     tokens: list[AddedToken], normalizer: int, pre_tokenizer: int, unigram: bool, text: str
 ) -> None:
@@ -131,7 +131,7 @@ def test_parts_between_cuts_encoded_alone_give_the_ids_and_places_of_the_whole(
 
 
 @given(tokens=st.lists(TOKENS, max_size=6, unique_by=lambda token: token.content), text=TEXTS, other=TEXTS)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_a_cut_stays_one_whatever_follows_beyond_its_reach(
     tokens: list[AddedToken], text: str, other: str
 ) -> None:

@@ -49,7 +49,6 @@ EDGES = (
 TEXTS = st.lists(st.sampled_from((*EDGES, "<|im_end|>\n", "word ")), max_size=12).map("".join)
 MANY = settings(
     max_examples=80 if FULL else 20,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

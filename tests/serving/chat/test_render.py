@@ -20,7 +20,6 @@ Generator = Callable[[random.Random], tuple[list[dict[str, Any]], list[dict[str,
 NAMES = ("qwen3", "qwen2_5", "smollm2")
 MANY = settings(
     max_examples=700,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

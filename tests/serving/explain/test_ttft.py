@@ -40,7 +40,7 @@ def test_a_computed_token_attends_to_every_token_before_it() -> None:
 
 
 @pytest.mark.parametrize("loss", Loss)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(request_s=st.floats(0.001, 1), token_s=st.floats(1e-5, 1e-1), pair_s=st.floats(1e-8, 1e-4))
 def test_exact_times_give_back_the_machine(
     loss: Loss, request_s: float, token_s: float, pair_s: float

@@ -23,7 +23,7 @@ def test_header_agrees_with_the_gguf_packages_own_reader(tiny_gguf: Path) -> Non
     assert [(t.name, t.shape, t.quantization, t.offset) for t in ours.tensors] == described
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 0.999))
 def test_a_header_cut_anywhere_is_a_clear_error(tiny_gguf: Path, tmp_path: Path, share: float) -> None:
     content = tiny_gguf.read_bytes()
@@ -34,7 +34,7 @@ def test_a_header_cut_anywhere_is_a_clear_error(tiny_gguf: Path, tmp_path: Path,
         read_gguf_header(cut)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(8, 4000), value=st.binary(min_size=1, max_size=8))
 def test_a_damaged_header_is_read_or_refused_but_never_hangs(
     tiny_gguf: Path, tmp_path: Path, at: int, value: bytes

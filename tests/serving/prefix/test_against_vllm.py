@@ -87,14 +87,14 @@ def check_sequence(oracle: MakeOracle, sequence: Sequence) -> None:
         assert predictor.pool.eviction_order() == engine.eviction_order()
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(sequence=sequences())
 def test_cached_tokens_keys_and_the_whole_free_queue_agree(oracle: MakeOracle, sequence: Sequence) -> None:
     check_sequence(oracle, sequence)
 
 
 @pytest.mark.full
-@settings(max_examples=20_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20_000, suppress_health_check=[HealthCheck.too_slow])
 @given(sequence=sequences())
 def test_cached_tokens_keys_and_the_whole_free_queue_agree_in_20_000_sequences(
     oracle: MakeOracle, sequence: Sequence
@@ -102,7 +102,7 @@ def test_cached_tokens_keys_and_the_whole_free_queue_agree_in_20_000_sequences(
     check_sequence(oracle, sequence)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(sequence=sequences())
 def test_eviction_and_salt_losses_are_what_the_engine_gains_without_them(
     oracle: MakeOracle, sequence: Sequence
@@ -142,7 +142,7 @@ def test_block_keys_are_the_same_bytes(
     assert list(keys) == running.block_hashes
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ids=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=70), cut=st.integers(0, 70))
 def test_keys_extended_from_a_prefix_are_those_of_the_whole(
     oracle: MakeOracle, ids: list[int], cut: int
@@ -178,7 +178,7 @@ def test_long_realistic_chats_agree_under_pressure(oracle: MakeOracle) -> None:
     assert evictions > 20
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(sequence=sequences())
 def test_the_mirror_of_the_events_holds_the_predicted_pool(oracle: MakeOracle, sequence: Sequence) -> None:
     engine = oracle(sequence.block_size, sequence.num_blocks, events=True)
@@ -239,7 +239,7 @@ class Flight:
         return True
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(sequence=sequences(), roomy=st.booleans(), seed=st.integers(0, 2**32))
 def test_bounds_hold_when_requests_overlap(
     oracle: MakeOracle, sequence: Sequence, roomy: bool, seed: int

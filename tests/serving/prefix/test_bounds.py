@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -45,7 +45,6 @@ def test_times_out_of_order_are_refused() -> None:
         timed(PROMPT, 2, 1, 3)
 
 
-@settings(deadline=None)
 @given(
     prompts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=12).map(tuple), min_size=1, max_size=8),
     block_size=st.integers(1, 4),

@@ -4,7 +4,7 @@ import errno
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.prefix import history as module
@@ -41,7 +41,6 @@ def test_what_is_held_does_not_keep_the_caller_s_array_alive() -> None:
     assert best.same_salt.shared == 500
 
 
-@settings(deadline=None)
 @given(stored=st.lists(st.lists(st.integers(0, 1), max_size=12), min_size=1, max_size=12))
 def test_the_tree_holds_one_id_for_each_distinct_prefix(stored: list[list[int]]) -> None:
     history = StoredIds()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import UsageError
@@ -152,7 +152,6 @@ _REQUESTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(requests=_REQUESTS, block_size=st.integers(1, 5), slack=st.none() | st.integers(0, 10))
 def test_the_causes_sum_to_what_was_not_cached(
     requests: list[PrefixRequest], block_size: int, slack: int | None
@@ -169,7 +168,6 @@ def test_the_causes_sum_to_what_was_not_cached(
         assert p.cached_tokens <= p.ceiling_tokens
 
 
-@settings(deadline=None)
 @given(requests=_REQUESTS)
 def test_the_tree_finds_what_comparing_every_pair_finds(requests: list[PrefixRequest]) -> None:
     predictions = predict(requests, block_size=1)

@@ -27,7 +27,7 @@ PIECES = st.lists(
 TEXTS = PIECES.map("".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(TEXTS)
 def test_redacting_twice_is_redacting_once(text: str) -> None:
     once = redact(text)
@@ -35,7 +35,7 @@ def test_redacting_twice_is_redacting_once(text: str) -> None:
     assert redact(once.text).text == once.text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_findings_are_in_order_apart_and_inside_the_text(text: str) -> None:
     findings = find(text)
@@ -44,7 +44,7 @@ def test_findings_are_in_order_apart_and_inside_the_text(text: str) -> None:
     assert all(one.end <= other.start for one, other in pairwise(findings))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(TEXTS)
 def test_what_is_not_found_stays_byte_for_byte(text: str) -> None:
     cleaned, at, done = redact(text).text, 0, 0
@@ -55,7 +55,7 @@ def test_what_is_not_found_stays_byte_for_byte(text: str) -> None:
     assert cleaned[at:] == text[done:]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     TEXTS.filter(lambda text: "PRIVATE KEY" not in text), TEXTS.filter(lambda text: "PRIVATE KEY" not in text)
 )
@@ -64,7 +64,7 @@ def test_but_for_key_blocks_a_line_says_all_about_itself(one: str, other: str) -
     assert find(one + "\n" + other) == find(one) + shifted
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.one_of(CARRIED, TEXT), min_size=1, max_size=3), st.integers(0, 200))
 def test_a_finding_is_where_it_was_behind_pages_of_a_log(texts: list[str], skipped: int) -> None:
     text = "\n".join(texts)
@@ -73,7 +73,7 @@ def test_a_finding_is_where_it_was_behind_pages_of_a_log(texts: list[str], skipp
     assert find(log + text) == find(log) + shifted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(VALUES), TEXT, TEXT, st.sampled_from(["\n", "\n\n", "\r\n"]))
 def test_a_planted_secret_does_not_survive_whatever_lines_stand_around_it(
     value: Planted, before: str, after: str, gap: str
@@ -86,7 +86,7 @@ def test_a_planted_secret_does_not_survive_whatever_lines_stand_around_it(
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from(["a", "note", "id"]), st.one_of(CARRIED, TEXT), max_size=3))
 def test_json_with_secrets_in_its_strings_is_json_afterwards(data: dict[str, str]) -> None:
     for ascii_only in (True, False):

@@ -9,11 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-# A slow machine is not a failed test.
-settings.register_profile("ctxlab", deadline=None)
-settings.load_profile("ctxlab")
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -43,7 +43,7 @@ def run(root: Path, name: str, **arguments: object) -> tuple[str, bool]:
     return outcome.text, outcome.ok
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=paths, tool=st.sampled_from((*PATH_TOOLS, "find_files", "grep")))
 def test_no_path_leads_out_of_the_folder_or_raises(root: Path, path: str, tool: str) -> None:
     arguments = {"path": path, "pattern": "the-secret"} if tool == "grep" else {"path": path}
@@ -56,7 +56,7 @@ def test_no_path_leads_out_of_the_folder_or_raises(root: Path, path: str, tool: 
     text.encode()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(["read_file", "grep", "find_files", "", "rm", "__init__", "_run"])
     | st.text(max_size=9),

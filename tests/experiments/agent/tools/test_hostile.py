@@ -119,7 +119,7 @@ def test_no_argument_raises_or_leaves_the_root(
 def test_arguments_that_are_any_text_never_raise(root: Path) -> None:
     tools = tools_in(root)
 
-    @settings(max_examples=2_000 if FULL else 200, deadline=None)
+    @settings(max_examples=2_000 if FULL else 200)
     @given(name=st.sampled_from([spec.name for spec in tools.specs]), arguments=st.text())
     def check(name: str, arguments: str) -> None:
         require_harmless(tools.run(name, arguments))

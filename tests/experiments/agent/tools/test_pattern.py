@@ -32,7 +32,7 @@ patterns = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(pattern=patterns, line=st.text("ab_ .é1", min_size=1, max_size=12))
 def test_it_finds_what_re_finds(pattern: str, line: str) -> None:
     try:

@@ -86,7 +86,7 @@ tags = st.text(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(before=tags, after=tags, prompt=tags, break_first=st.booleans())
 def test_any_markup_that_only_appends_is_proven_to(
     before: str, after: str, prompt: str, break_first: bool

@@ -273,7 +273,7 @@ def _mutated(rng: random.Random, messages: list[Body]) -> list[Body]:
     return [*changed, reply, user(f"And {rng.randrange(5)}?")]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), template=st.sampled_from(["qwen3", "qwen2_5", "smollm2"]))
 def test_tokens_by_cause_add_up_and_the_range_holds_what_is_cached(
     tmp_path: Path, models: dict[str, Path], seed: int, template: str
@@ -311,7 +311,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(_JSON | st.builds(lambda m: {"messages": m}, _JSON), max_size=4),
     raw=st.binary(max_size=40),

@@ -63,7 +63,7 @@ def test_every_lie_is_told_from_the_truth_and_from_every_other_lie(
     assert [named.lie for named in name_lies(cases, reported, block)] == [lie]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.text(min_size=1, max_size=8),
     block=st.sampled_from([16, 32]),
@@ -77,7 +77,7 @@ def test_another_block_size_is_named_whatever_the_random_shapes(seed: str, block
     assert f"blocks of {other} tokens, and it tells {block}" in named.sentence
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(at=st.integers(0, 29), by=st.integers(-64, 64).filter(bool))
 def test_one_number_that_is_off_is_never_taken_for_the_truth(at: int, by: int) -> None:
     cases = cases_of(16, "one")
