@@ -1,4 +1,4 @@
-"""What is committed under `results/` still says what the README says it says."""
+"""What is committed under `results/` still says what README and `docs/` say it says."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
 from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
 
 ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 STUDIES = {
     study.name: study
     for study in (
@@ -64,12 +65,11 @@ def test_every_call_of_a_committed_run_was_predicted_exactly(folder: Path) -> No
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
-def test_the_readme_quotes_the_conclusion_that_the_records_give(folder: Path) -> None:
+def test_a_page_quotes_the_conclusion_that_the_records_give(folder: Path) -> None:
     records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
     said = STUDIES[folder.parent.name](_model(folder)).analyse(records).conclusion
-    readme = re.sub(r"[\s>]+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert said in readme
-    assert folder.relative_to(ROOT).as_posix() in readme
+    pages = [re.sub(r"[\s>]+", " ", page.read_text(encoding="utf-8")) for page in PAGES]
+    assert any(said in page and folder.relative_to(ROOT).as_posix() in page for page in pages)
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
