@@ -13,6 +13,7 @@ from experiments.framework.records import read_records, read_run, read_violation
 from experiments.prefix_cache import PrefixCacheStudy
 from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
 from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
+from experiments.tool_calling import ToolCallingStudy
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
@@ -25,6 +26,7 @@ STUDIES = {
         StatusBarDecidedStudy,
         StatusBarStudy,
         StatusBarCostStudy,
+        ToolCallingStudy,
     )
 }
 ENGINES = {
@@ -34,6 +36,7 @@ ENGINES = {
     "status-bar-decided": "transformers",
     "status-bar": "vllm",
     "status-bar-cost": "vllm",
+    "tool-calling": "vllm",
 }
 PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost")
 """Studies whose every call is predicted."""
