@@ -236,7 +236,12 @@ _FORMS: Final = {
 }
 
 
-THINK_ALOUD: Final = "Do not answer yet: first think aloud, step by step, from what was done so far."
+THINK_ALOUD: Final = (
+    "Explain first how one finds out: go through the conversation from its beginning, name what counts and what does "
+    "not, and say what follows. The answer is asked for afterwards."
+)
+"""Of four ways of asking, tried on other seeds, the one behind which a model of 1.5 billion parameters thinks at all:
+asked to think step by step, it goes on as the log does (“I try the phone.”) or says the answer at once."""
 
 _ALLOWED: Final = f"Is another {PHONE} call allowed now?"
 """The decision where no `Answer: …` line leads to it: of the ways of asking that were tried on other seeds, the one
