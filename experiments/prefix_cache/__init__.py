@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.prefix_cache.study import ARMS, PrefixCacheStudy
+from experiments.prefix_cache.arms import ARMS
+from experiments.prefix_cache.study import PrefixCacheStudy
 
 __all__ = ["ARMS", "PrefixCacheStudy"]
