@@ -22,12 +22,11 @@ from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache.analysis import analyse
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD, REASONING, TIMED
 from experiments.prefix_cache.ceiling import check_ceiling
-from experiments.prefix_cache.replay import Replay, Way
+from experiments.prefix_cache.replay import Replay, Way, check_pool
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
 from serving.assembler import Trajectory
-from serving.call import MeasuredCall
-from serving.errors import InequalityError, LabError
+from serving.errors import InequalityError
 from serving.models import load_catalogue
 from serving.models.local import read_facts
 
@@ -93,7 +92,7 @@ class PrefixCacheStudy(Study[ServedModel]):
         )
         for _ in range(int(spec.task.rpartition("-")[2])):
             replay.call()
-            _check_pool(replay.calls, target)
+            check_pool(replay.calls, target)
         kept = tuple(call_record(call) for call in replay.calls)
         prompt = total([call.prompt_tokens for call in kept])
         cached = total([call.cached_tokens for call in kept])
@@ -169,14 +168,3 @@ def _ceilings_checked(records: Iterable[TrialRecord]) -> Iterable[TrialRecord]:
         reached = record.arm == APPEND_ONLY and tour_of(record.task) is not Tour.THINKING
         check_ceiling(record, reached=reached)
         yield record
-
-
-def _check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
-    """Refuse a pool that may have evicted blocks of this very trial, for the ceiling would be another one."""
-    size = target.block_size
-    blocks = sum(-(-(c.prediction.prompt_tokens - c.prediction.cached_tokens + 1) // size) for c in calls)
-    if blocks >= target.num_blocks:
-        raise LabError(
-            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
-            "serve with a larger KV cache, or replay fewer calls."
-        )
