@@ -1,4 +1,4 @@
-"""The studies `prefix-cache` and `prefix-cache-live`: what ways of building the same context cost, and what they break."""
+"""The studies `prefix-cache` and `prefix-cache-live`: what ways of building a context cost, and what they break."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from experiments.framework import Analysis, Arm, BarFigure, Stack, StackedFigure, Table, TrialRecord
 from experiments.prefix_cache.arms import APPEND_ONLY
-from experiments.prefix_cache.ceiling import block_size_of, ceilings
+from experiments.prefix_cache.ceiling import block_size_of, ceilings, must_reach_ceiling
 from experiments.prefix_cache.tables import break_table, cost_table, loss_table
 from experiments.prefix_cache.times import (
     added_waits,
@@ -63,8 +63,8 @@ def _at_the_ceiling(records: Sequence[TrialRecord]) -> Iterator[str]:
     """How often append-only reuses all that it could; runs that did not keep their block size cannot tell."""
     reached = calls = 0
     for record in records:
-        size = block_size_of(record)
-        bounds = None if size is None or record.arm != APPEND_ONLY else ceilings(record.calls, size)
+        size = block_size_of(record) if must_reach_ceiling(record) else None
+        bounds = None if size is None else ceilings(record.calls, size)
         for call, bound in zip(record.calls, bounds or (), strict=False):
             calls += 1
             reached += call.cached_tokens == bound
@@ -100,7 +100,7 @@ def _figures(found: Sequence[Workload]) -> Iterator[StackedFigure | BarFigure]:
         axis="prompt tokens of a replayed run (mean over seeds)",
         parts=parts,
         stacks=tuple(stacks),
-        mark="the most that prompts of these lengths could reuse" if marked else "",
+        mark="ceiling of these lengths" if marked else "",
         caption="The first part costs almost nothing; all others are computed. They add up to the prompt tokens."
         + (
             " The black mark is the ceiling of the same lengths: where the first part ends there, nothing was lost."

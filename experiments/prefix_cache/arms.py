@@ -33,10 +33,10 @@ BASE: Final[MappingProxyType[str, JsonValue]] = MappingProxyType(
 )
 """The factors in which arms may differ, each with its usual value."""
 
-MASKED_FROM: Final = 250
-"""Tokens of all results above which the largest give way; the tour's come to about 700 in all."""
+MASKED_FROM: Final = 300
+"""Tokens of all results above which those of a finished task give way, all at once: the first task has more."""
 COMPACTED_IN: Final = 1_900
-"""A window that the tour outgrows: four fifths of it are reached once in each of its two tasks."""
+"""A window of which the tour reaches four fifths once, in its second task."""
 
 
 def _fault(name: str, title: str, why: str, fault: str | None = None) -> Arm:
@@ -46,7 +46,7 @@ def _fault(name: str, title: str, why: str, fault: str | None = None) -> Arm:
 def _bar(mode: BarMode, carrier: Carrier, short: str, where: str, why: str) -> Arm:
     return Arm(
         name=f"bar-{mode.value}-{short}",
-        title=f"Status bar {'replaced' if mode is BarMode.REPLACE else 'appended'}, {where}",
+        title=f"Bar {'replaced' if mode is BarMode.REPLACE else 'appended'}, {where}",
         why=why,
         factors={
             "policy.status_bar": BarPolicy(mode=mode).model_dump(mode="json"),
@@ -55,7 +55,7 @@ def _bar(mode: BarMode, carrier: Carrier, short: str, where: str, why: str) -> A
     )
 
 
-_MASKING: Final[JsonValue] = MaskingLimits(threshold=MASKED_FROM).model_dump(mode="json")
+_MASKING: Final[JsonValue] = MaskingLimits(threshold=MASKED_FROM, target=0).model_dump(mode="json")
 
 _CLOCKS: Final = (
     _fault(
@@ -67,7 +67,7 @@ _CLOCKS: Final = (
     ),
     _fault(
         "clock-system-tail",
-        "Clock at the end of the system prompt",
+        "Clock ending the system prompt",
         "The time of day closes the system prompt, so its text is kept. The template prints the tools behind it, and "
         "they are lost with the whole conversation.",
         "clock-in-system-tail",
@@ -156,8 +156,8 @@ _HISTORY: Final = (
     _fault(
         "arguments-reserialised",
         "Arguments written again",
-        "A client parses the model's arguments and prints them with keys in another order. From the first call with "
-        "two arguments on, nothing is reused.",
+        "A client parses the model's arguments and prints them with keys in any order. Where a call has two arguments "
+        "and their order changed, all behind it is computed again.",
     ),
 )
 
@@ -185,40 +185,40 @@ _APPENDED: Final = (
 )
 
 _BARS: Final = (
-    _bar(BarMode.REPLACE, _TAIL, "tail", "at a tail", f"{_REPLACED} The newest message is computed twice."),
+    _bar(BarMode.REPLACE, _TAIL, "tail", "tail", f"{_REPLACED} The newest message is computed twice."),
     _bar(
         BarMode.REPLACE,
         _USER,
         "user",
-        "as a user message",
+        "user message",
         f"{_REPLACED} With Qwen3's template it also ends the loop.",
     ),
     _bar(
         BarMode.REPLACE,
         _RESPONSE,
         "response",
-        "as a tool response",
+        "tool response",
         f"{_REPLACED} It looks like a part of the tool loop, which goes on.",
     ),
     _bar(
         BarMode.APPEND,
         _TAIL,
         "tail",
-        "at a tail",
+        "tail",
         f"{_APPENDED} Every call reads all bars so far, from the cache.",
     ),
     _bar(
         BarMode.APPEND,
         _USER,
         "user",
-        "as a user message",
+        "user message",
         f"{_APPENDED} Each bar adds a message with its framing.",
     ),
     _bar(
         BarMode.APPEND,
         _RESPONSE,
         "response",
-        "as a tool response",
+        "tool response",
         f"{_APPENDED} Each adds its tags, and none ends the tool loop.",
     ),
 )
@@ -227,7 +227,7 @@ _SHORTER: Final = (
     Arm(
         name="masking-frozen",
         title="Old results masked once",
-        why="When a task is done, its largest results make room for a line, and that line never changes. One break, "
+        why="When a task is done, its results make room for a line each, and that line never changes. One break, "
         "then shorter prompts that are reused.",
         factors={"policy.masking": _MASKING},
     ),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.framework import CallRecord, InequalityError, TrialRecord
+from experiments.prefix_cache.arms import APPEND_ONLY
+from experiments.prefix_cache.tours import Tour, tour_of
 
 
 def ceilings(calls: Sequence[CallRecord], block_size: int) -> tuple[int, ...] | None:
@@ -31,6 +33,11 @@ def block_size_of(record: TrialRecord) -> int | None:
     """Tokens of one block as the server told them when the trial ran; None in runs that did not keep it."""
     size = record.measures.get("block_size")
     return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+
+def must_reach_ceiling(record: TrialRecord) -> bool:
+    """Whether nothing may be lost in a trial: append-only of a tour without reasoning, which templates drop."""
+    return record.arm == APPEND_ONLY and tour_of(record.task) is not Tour.THINKING
 
 
 def check_ceiling(record: TrialRecord, *, reached: bool) -> None:

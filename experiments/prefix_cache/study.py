@@ -21,7 +21,7 @@ from experiments.framework.measured import call_record, ids_and_reuse, null_pair
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache.analysis import analyse
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD, REASONING, TIMED
-from experiments.prefix_cache.ceiling import check_ceiling
+from experiments.prefix_cache.ceiling import check_ceiling, must_reach_ceiling
 from experiments.prefix_cache.replay import Replay, Way, check_pool
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
@@ -165,6 +165,5 @@ def reasons(model: str) -> bool:
 
 def _ceilings_checked(records: Iterable[TrialRecord]) -> Iterable[TrialRecord]:
     for record in records:
-        reached = record.arm == APPEND_ONLY and tour_of(record.task) is not Tour.THINKING
-        check_ceiling(record, reached=reached)
+        check_ceiling(record, reached=must_reach_ceiling(record))
         yield record

@@ -25,8 +25,12 @@ _PREDICTED_WORDS: Mapping[str, str] = {
     Cause.SALT.value: "cached under another salt",
     Cause.EVICTION.value: "evicted",
 }
-_NAMED_WORDS: Mapping[str, str] = {MissCause.NEW.value: "new at the end"}
-"""A proven cause is its own name; what every run has is called as in runs that know no proven causes."""
+_NAMED_WORDS: Mapping[str, str] = {
+    MissCause.NEW.value: "new at the end",
+    MissCause.BRANCHED.value: "nothing alike behind it",
+}
+"""A proven cause is its own name; what every run has is called as in runs that know no proven causes. Here all calls
+are of one conversation, so what has nothing in common behind the first difference was no other one."""
 _FREE = ("new at the end", "rest of a block", "last token")
 """What an append-only run computes too: shown first, so that what an arm lost stands together."""
 
@@ -98,7 +102,7 @@ class Workload:
 def workloads(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Workload, ...]:
     """The tours that ran, the one without reasoning first; arms without a record are left out."""
     found = []
-    for suffix, tours in (("", (Tour.FILES, Tour.TIMED)), (" (model that thinks)", (Tour.THINKING,))):
+    for suffix, tours in (("", (Tour.FILES, Tour.TIMED)), (" · thinking", (Tour.THINKING,))):
         own = tuple(record for record in records if tour_of(record.task) in tours)
         ran = tuple(arm for arm in arms if any(record.arm == arm.name for record in own))
         if ran:

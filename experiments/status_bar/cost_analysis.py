@@ -262,9 +262,10 @@ def _crossover_figure(loop: Loop) -> LineFigure:
     )
     found = loop.crossover(SHOWN_RATIO)
     last = verdicts[-1]
+    pace = "one call" if loop.every == 1 else f"{loop.every} calls"
     return LineFigure(
         name=f"crossover-every-{loop.every}",
-        title=f"From which N replacing is cheaper, {'one call' if loop.every == 1 else f'{loop.every} calls'} an update",
+        title=f"From which N replacing is cheaper, {pace} an update",
         axis="updates (N)",
         value_axis=f"replace − append, tokens, cached ones at {SHOWN_RATIO}",
         places=tuple(map(float, numbers)),
