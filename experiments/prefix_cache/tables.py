@@ -10,8 +10,7 @@ from experiments.framework.analysis import Cell
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, holm
 from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.times import added_waits, total_time
-from experiments.prefix_cache.workload import CACHED, Workload, parts_of
-from serving.explain.causes import MissCause
+from experiments.prefix_cache.workload import CACHED, FREE, Workload, named_tokens, parts_of
 
 
 def cost_table(workloads: Sequence[Workload]) -> Table:
@@ -137,9 +136,10 @@ def _of_ceiling(workload: Workload, arm: str) -> float | None:
 
 
 def _cause(call: CallRecord | None) -> str:
-    """The cause of most of a call's avoidable tokens."""
-    avoidable = {cause.value for cause in MissCause if cause.avoidable}
-    lost = {cause: tokens for cause, tokens in (call.named if call else {}).items() if cause in avoidable}
+    """The cause of most of the tokens that a call lost."""
+    lost = {
+        cause: tokens for cause, tokens in (named_tokens(call) if call else {}).items() if cause not in FREE
+    }
     return max(lost, key=lambda cause: lost[cause]) if lost else ""
 
 

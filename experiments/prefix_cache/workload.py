@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.framework import Arm, TrialRecord, by_cluster
+from experiments.framework import Arm, CallRecord, TrialRecord, by_cluster
 from experiments.framework.measured import total
 from experiments.prefix_cache.ceiling import block_size_of, ceilings
 from experiments.prefix_cache.tours import Tour, tour_of
@@ -31,7 +31,7 @@ _NAMED_WORDS: Mapping[str, str] = {
 }
 """A proven cause is its own name; what every run has is called as in runs that know no proven causes. Here all calls
 are of one conversation, so what has nothing in common behind the first difference was no other one."""
-_FREE = ("new at the end", "rest of a block", "last token")
+FREE = ("new at the end", "rest of a block", "last token")
 """What an append-only run computes too: shown first, so that what an arm lost stands together."""
 
 
@@ -93,10 +93,17 @@ class Workload:
         for record in own:
             for call in record.calls:
                 found[CACHED] += call.cached_tokens or 0
-                words, parts = (_NAMED_WORDS, call.named) if named else (_PREDICTED_WORDS, call.causes)
-                for cause, tokens in parts.items():
-                    found[words.get(cause, cause)] += tokens
+                found.update(named_tokens(call) if named else _predicted_tokens(call))
         return {words: tokens / len(own) for words, tokens in found.items()}
+
+
+def named_tokens(call: CallRecord) -> dict[str, int]:
+    """A call's computed tokens by proven cause, in words; empty where the run kept none."""
+    return {_NAMED_WORDS.get(cause, cause): tokens for cause, tokens in call.named.items()}
+
+
+def _predicted_tokens(call: CallRecord) -> dict[str, int]:
+    return {_PREDICTED_WORDS.get(cause, cause): tokens for cause, tokens in call.causes.items()}
 
 
 def workloads(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Workload, ...]:
@@ -117,7 +124,7 @@ def parts_of(all_workloads: Sequence[Workload]) -> tuple[str, ...]:
         for arm in workload.arms:
             sums.update(workload.split(arm.name))
     lost = sorted(
-        (part for part in sums if part not in (CACHED, *_FREE) and sums[part]),
+        (part for part in sums if part not in (CACHED, *FREE) and sums[part]),
         key=lambda part: (-sums[part], part),
     )
-    return (CACHED, *(part for part in _FREE if sums[part]), *lost)
+    return (CACHED, *(part for part in FREE if sums[part]), *lost)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from experiments.agent.taggedcalls import TaggedReply
 from serving.chat import ChatRenderer
 from serving.client import CompletionRequest, Exchange, Request, StreamEvent, Surface, Usage
-from tests.support.scripted import exchange
+from tests.support.scripted import exchange, received
 
 
 @dataclass
@@ -27,13 +28,17 @@ class FinishedStream:
 
 @dataclass
 class ReusingClient:
-    """Answers every request with one token; `requests` keeps what came."""
+    """Answers every request with one token, or with `replies`, each the raw text of a completion, one after another.
+
+    `requests` keeps what came.
+    """
 
     renderer: ChatRenderer
     block_size: int
     requests: list[Request] = field(default_factory=list)
     stored: dict[str | None, list[tuple[int, ...]]] = field(default_factory=dict)
-    """Prompts by salt."""
+    """What requests left, by salt."""
+    replies: Sequence[str] = ()
     seconds_per_token: float = 0.001
     answer: int = 0
     """The id of the one token."""
@@ -51,17 +56,20 @@ class ReusingClient:
         before = self.stored.setdefault(request.cache_salt, [])
         shared = max((_common(prompt, one) for one in before), default=0) if self.reuses else 0
         cached = min(shared, len(prompt) - 1) // self.block_size * self.block_size
-        before.append(tuple(prompt))
-        made = exchange("")
+        raw = self.replies[len(self.requests) - 1] if self.replies else None
+        output = (self.answer,) if raw is None else self._ids(raw)
+        before.append((*prompt, *output[:-1]))
+        made = exchange("") if raw is None else _said(raw, len(self.requests), token_in=token_in)
         waited = int(1e9 * self.seconds_per_token * (len(prompt) - cached))
         return FinishedStream(
             made.model_copy(
                 update={
                     "surface": Surface.TOKEN_IN if token_in else Surface.CHAT,
                     "prompt_token_ids": tuple(prompt),
-                    "output_token_ids": (self.answer,),
-                    "finish_reason": "length",
-                    "usage": Usage(prompt_tokens=len(prompt), completion_tokens=1, cached_tokens=cached),
+                    "output_token_ids": output,
+                    "usage": Usage(
+                        prompt_tokens=len(prompt), completion_tokens=len(output), cached_tokens=cached
+                    ),
                     "manifest_id": manifest_id,
                     "timings": made.timings.model_copy(
                         update={"first_token_ns": waited, "last_token_ns": waited, "done_ns": waited}
@@ -69,6 +77,21 @@ class ReusingClient:
                 }
             )
         )
+
+    def _ids(self, raw: str) -> tuple[int, ...]:
+        tokenizer = self.renderer.tokenizer
+        return tuple(tokenizer.encode(raw + tokenizer.named_tokens()["eos_token"]).ids)
+
+
+def _said(raw: str, number: int, *, token_in: bool) -> Exchange:
+    if token_in:
+        return exchange(raw)
+    reply = TaggedReply.read(raw)
+    calls = (
+        received(call.name, call.arguments, f"server-{number}-{index}", index)
+        for index, call in enumerate(reply.calls)
+    )
+    return exchange(reply.text, *calls, reasoning=reply.reasoning)
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
