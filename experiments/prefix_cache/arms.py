@@ -16,6 +16,16 @@ APPEND_ONLY: Final = "append-only"
 NULL_REBUILD: Final = "null-rebuild"
 REASONING: Final = frozenset({"reasoning-dropped", "reasoning-echoed"})
 """Arms without a meaning where no reasoning is: they replay the tour of a model that thinks."""
+FIRST: Final = (
+    APPEND_ONLY,
+    NULL_REBUILD,
+    "clock-system-head",
+    "clock-last-message",
+    "tools-shuffled",
+    "sliding-window",
+    "text-transcript",
+)
+"""What a first look needs: the arms of `ctxlab demo`."""
 TIMED: Final = frozenset({APPEND_ONLY, NULL_REBUILD, "clock-system-head", "tools-shuffled", "sliding-window"})
 """Arms whose times are worth an hour: the best, its null, two that lose nearly all, one with short prompts."""
 

@@ -45,13 +45,15 @@ class PrefixCacheStudy(Study[ServedModel]):
     null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=1, seeds=1),
-        Size(name="full", tasks=2, seeds=1),
         Size(name="timing", tasks=1, seeds=20),
+        Size(name="full", tasks=2, seeds=1),
     )
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
         self._reasons = reasons(model)
+        if not self._reasons:
+            self.arms = tuple(arm for arm in ARMS if arm.name not in REASONING)
         self.base: dict[str, JsonValue] = {
             **BASE,
             "decode.max_tokens": 1,
