@@ -209,7 +209,10 @@ def test_a_full_replay_of_all_arms_shows_what_each_of_them_says(
     )
     assert lost(main, "masking-rotated") > lost(main, "masking-frozen") > 0
     assert lost(main, "text-transcript-moving-head") > lost(main, "text-transcript")
-    assert sum(call.first_broken is not None for call in main.of("masking-frozen")[0].calls) == 1
+    # The last step of a finished task is masked one call later than the others.
+    broken = [n for n, call in enumerate(main.of("masking-frozen")[0].calls) if call.first_broken]
+    assert len(broken) == 2
+    assert broken[1] == broken[0] + 1
     # Qwen3's template gives up old thoughts at the next question; text it keeps.
     assert lost(thinking, APPEND_ONLY) > 0
     assert lost(thinking, "reasoning-echoed") == lost(thinking, "reasoning-dropped") == 0
