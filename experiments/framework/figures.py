@@ -25,6 +25,7 @@ from experiments.framework.plots import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -228,7 +229,7 @@ def _stacks(axes: Axes, data: StackedFigure) -> None:
     from matplotlib.lines import Line2D
 
     left = [0.0] * len(data.stacks)
-    handles: list[object] = []
+    handles: list[Artist | tuple[Artist, ...]] = []
     for part in range(len(data.parts)):
         widths = [stack.values[part] for stack in data.stacks]
         drawn = axes.barh(

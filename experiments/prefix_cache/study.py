@@ -41,7 +41,7 @@ class PrefixCacheStudy(Study[ServedModel]):
         "again when the context is built in another way?"
     )
     declared = frozenset(BASE)
-    arms = ARMS
+    arms: tuple[Arm, ...] = ARMS
     null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=1, seeds=1),
