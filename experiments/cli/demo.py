@@ -34,9 +34,11 @@ def demo(
         "One agent run of six calls, rebuilt in seven ways, is sent to a really served model: watch how many\n"
         "prompt tokens each way lets the server reuse, beside what the lab predicted from the token ids alone.\n"
     )
+    from experiments.prefix_cache.arms import FIRST
+
     study = find_study("prefix-cache", model=model, block_size=32)
     folder = out or Path("runs") / time.strftime("demo-%Y%m%d-%H%M%S")
-    summary, page = run_into(study, size="quick", folder=folder)
+    summary, page = run_into(study, size="quick", folder=folder, arms=FIRST)
     show_outcome(study, summary, page, as_json=as_json)
     if open_page:
         typer.launch(str(page))

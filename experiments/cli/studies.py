@@ -27,6 +27,7 @@ class Known(NamedTuple):
 STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
     {
         "prefix-cache": Known("experiments.prefix_cache:PrefixCacheStudy", served=True),
+        "prefix-cache-live": Known("experiments.prefix_cache:PrefixCacheLiveStudy", served=True),
         "tool-calling": Known("experiments.tool_calling:ToolCallingStudy", served=True),
         "tool-calling-cost": Known("experiments.tool_calling:ToolCallingCostStudy", served=True),
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),

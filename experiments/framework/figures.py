@@ -25,6 +25,7 @@ from experiments.framework.plots import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -74,6 +75,8 @@ class Stack(BaseModel):
 
     label: str
     values: tuple[Annotated[float, Field(ge=0)], ...]
+    mark: float | None = None
+    """A length to hold the bar's parts against, drawn as a line across it; None: none is known."""
 
 
 class StackedFigure(BaseModel):
@@ -87,6 +90,8 @@ class StackedFigure(BaseModel):
     axis: str
     parts: tuple[str, ...] = Field(min_length=1)
     stacks: tuple[Stack, ...] = Field(min_length=1)
+    mark: str = ""
+    """What the marks mean; empty: no stack has one."""
     caption: str = ""
 
     @model_validator(mode="after")
@@ -96,6 +101,8 @@ class StackedFigure(BaseModel):
                 raise ValueError(
                     f"{stack.label!r} has {len(stack.values)} values for {len(self.parts)} parts"
                 )
+            if stack.mark is not None and not self.mark:
+                raise ValueError(f"{stack.label!r} has a mark, and the figure does not say what it means")
         return self
 
 
@@ -182,7 +189,11 @@ def table_of(data: AnyFigure) -> tuple[tuple[str, ...], tuple[Row, ...]]:
         return line_table(data)
     if isinstance(data, GridFigure):
         return grid_table(data)
-    return ("label", *data.parts), tuple((stack.label, *stack.values) for stack in data.stacks)
+    if not data.mark:
+        return ("label", *data.parts), tuple((stack.label, *stack.values) for stack in data.stacks)
+    return ("label", *data.parts, data.mark), tuple(
+        (stack.label, *stack.values, stack.mark) for stack in data.stacks
+    )
 
 
 def _size(data: AnyFigure) -> tuple[float, float]:
@@ -215,8 +226,10 @@ def _bars(axes: Axes, data: BarFigure) -> None:
 
 
 def _stacks(axes: Axes, data: StackedFigure) -> None:
+    from matplotlib.lines import Line2D
+
     left = [0.0] * len(data.stacks)
-    handles = []
+    handles: list[Artist | tuple[Artist, ...]] = []
     for part in range(len(data.parts)):
         widths = [stack.values[part] for stack in data.stacks]
         drawn = axes.barh(
@@ -232,6 +245,12 @@ def _stacks(axes: Axes, data: StackedFigure) -> None:
         handles.append(drawn)
         left = [start + width for start, width in zip(left, widths, strict=True)]
     names = [short(name) for name in data.parts]
+    for row, stack in enumerate(data.stacks):
+        if stack.mark is not None:
+            axes.plot([stack.mark, stack.mark], [row - 0.42, row + 0.42], color="black", linewidth=1.6)
+    if data.mark:
+        handles.append(Line2D([], [], color="black", linewidth=1.6))
+        names.append(short(data.mark))
     axes.legend(
         handles, names, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, borderaxespad=0.0
     )

@@ -29,6 +29,9 @@ def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
         causes={cause.value: tokens for cause, tokens in call.prediction.causes.items()}
         if predictable
         else {},
+        named={cause.value: tokens for cause, tokens in call.miss.tokens.items()}
+        if predictable and call.miss is not None
+        else {},
         first_broken=None if broken is None else broken.words(),
         excerpt=None
         if broken is None

@@ -82,18 +82,22 @@ class CallRecord(BaseModel):
     ttft_s: float | None = None
     latency_s: float | None = None
     causes: dict[str, int] = {}
-    """Uncached prompt tokens by cause; they add up to `prompt_tokens − predicted_tokens`."""
+    """Uncached prompt tokens by the predictor's cause; they add up to `prompt_tokens − predicted_tokens`."""
+    named: dict[str, int] = {}
+    """The same tokens by the cause that is proven (`MissCause`); they add up to the same number."""
     first_broken: str | None = None
     """Words for the first message or item that left the stored prefix."""
     excerpt: BreakExcerpt | None = None
 
     @model_validator(mode="after")
     def _causes_add_up(self) -> Self:
-        if self.causes and self.prompt_tokens is not None and self.predicted_tokens is not None:
-            uncached = self.prompt_tokens - self.predicted_tokens
-            if sum(self.causes.values()) != uncached:
+        if self.prompt_tokens is None or self.predicted_tokens is None:
+            return self
+        uncached = self.prompt_tokens - self.predicted_tokens
+        for split in (self.causes, self.named):
+            if split and sum(split.values()) != uncached:
                 raise ValueError(
-                    f"causes must add up to the uncached {uncached} tokens, got {sum(self.causes.values())}"
+                    f"causes must add up to the uncached {uncached} tokens, got {sum(split.values())}"
                 )
         return self
 

@@ -1,7 +1,9 @@
-"""The study `prefix-cache`: how ways of building the same context change the tokens that a server reuses."""
+"""The studies `prefix-cache` and `prefix-cache-live`: what ways of building a context cost, and what they break."""
 
 from __future__ import annotations
 
-from experiments.prefix_cache.study import ARMS, PrefixCacheStudy
+from experiments.prefix_cache.arms import ARMS
+from experiments.prefix_cache.live import PrefixCacheLiveStudy
+from experiments.prefix_cache.study import PrefixCacheStudy
 
-__all__ = ["ARMS", "PrefixCacheStudy"]
+__all__ = ["ARMS", "PrefixCacheLiveStudy", "PrefixCacheStudy"]

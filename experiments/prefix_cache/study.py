@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from pydantic import JsonValue
 
-from experiments.faults import FaultContext, build_faults
 from experiments.framework import (
     Analysis,
     Arm,
-    InfrastructureError,
     Size,
     Study,
     TrialContext,
@@ -21,75 +19,16 @@ from experiments.framework import (
 )
 from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
 from experiments.framework.served_model import ServedModel
-from experiments.prefix_cache.analysis import APPEND_ONLY, analyse
+from experiments.prefix_cache.analysis import analyse
+from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD, REASONING, TIMED
+from experiments.prefix_cache.ceiling import check_ceiling, must_reach_ceiling
+from experiments.prefix_cache.replay import Replay, Way, check_pool
+from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
-from serving.assembler import ContextPolicy, HandOff, RequestContext, Trajectory
-from serving.call import Caller, DecodeOptions, MeasuredCall
-from serving.errors import InequalityError, LabError
-
-BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
-"""When the replayed run says it happened; call n is n × 37 s later, so that a clock never stands still."""
-STEP = timedelta(seconds=37)
-
-NULL_REBUILD = "null-rebuild"
-
-CALLS = {"quick": 6, "timing": 6, "full": 16}
-"""Calls of the trajectory that each size replays."""
-
-
-def _fault(name: str, title: str, why: str, fault: str) -> Arm:
-    return Arm(name=name, title=title, why=why, factors={"fault.applied": [fault]})
-
-
-ARMS = (
-    Arm(
-        name=APPEND_ONLY,
-        title="Append-only",
-        why="Every request repeats the one before and adds to its end. This is what a prefix cache is made for.",
-    ),
-    Arm(
-        name=NULL_REBUILD,
-        title="Rebuilt (null)",
-        why="The same bytes built anew from a stored copy, with every unordered input in another order. Any "
-        "difference to append-only is the noise of the measurement.",
-        factors={"harness.rebuild": True},
-    ),
-    _fault(
-        "clock-system-head",
-        "Clock in the system prompt",
-        "The time of day is the first thing the model reads. It changes in every call, and nothing behind it "
-        "can be reused.",
-        "clock-in-system-head",
-    ),
-    _fault(
-        "clock-last-message",
-        "Clock in the last message",
-        "The time of day stands at the end of the newest message. The next call sends that message without "
-        "it, so only the tail is computed again.",
-        "clock-in-last-message",
-    ),
-    _fault(
-        "tools-shuffled",
-        "Tools in changing order",
-        "The same tools come in another order each time, as from a set. Templates print them near the head, "
-        "so almost everything is computed again.",
-        "tools-shuffled",
-    ),
-    _fault(
-        "sliding-window",
-        "Sliding window of 6 messages",
-        "Only the newest messages are sent. Prompts are short, but each begins its history elsewhere, so what "
-        "is sent is computed anew.",
-        "sliding-window",
-    ),
-    _fault(
-        "text-transcript",
-        "Transcript as text",
-        "The conversation is flattened into one user message that grows at its end. The prefix survives; "
-        "roles and call structure do not.",
-        "text-transcript",
-    ),
-)
+from serving.assembler import Trajectory
+from serving.errors import InequalityError
+from serving.models import load_catalogue
+from serving.models.local import read_facts
 
 
 class PrefixCacheStudy(Study[ServedModel]):
@@ -101,20 +40,22 @@ class PrefixCacheStudy(Study[ServedModel]):
         "The same agent run, replayed call by call: how many prompt tokens does the server have to compute "
         "again when the context is built in another way?"
     )
-    declared = frozenset({"fault.applied", "harness.rebuild"})
-    arms = ARMS
+    declared = frozenset(BASE)
+    arms: tuple[Arm, ...] = ARMS
     null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=1, seeds=1),
-        Size(name="timing", tasks=1, seeds=10),
-        Size(name="full", tasks=1, seeds=2),
+        Size(name="timing", tasks=1, seeds=20),
+        Size(name="full", tasks=2, seeds=1),
     )
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
+        self._reasons = reasons(model)
+        if not self._reasons:
+            self.arms = tuple(arm for arm in ARMS if arm.name not in REASONING)
         self.base: dict[str, JsonValue] = {
-            "fault.applied": [],
-            "harness.rebuild": False,
+            **BASE,
             "decode.max_tokens": 1,
             "engine.model": model,
             "engine.block_size": block_size,
@@ -123,79 +64,65 @@ class PrefixCacheStudy(Study[ServedModel]):
         }
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
-        """Repeats outermost; the task's name says how many calls it replays."""
+        """Repeats outermost; a task is a tour and how many of its calls are replayed.
+
+        Counts are exact, so one seed is enough for them; times are not, so `timing` has twenty, each another tour.
+        """
         return tuple(
-            TrialSpec(task=f"file-tour-{CALLS[size.name]}", seed=seed, repeat=repeat)
+            TrialSpec(task=f"{tour.value}-{calls}", seed=seed, repeat=repeat)
             for repeat in range(size.repeats)
             for seed in range(size.seeds)
+            for tour, calls in _TASKS[size.name]
+            if tour is not Tour.THINKING or self._reasons
         )
+
+    def applies(self, arm: Arm, spec: TrialSpec) -> bool:
+        """Reasoning arms belong to the tour with reasoning, which no other arm but the base and its null needs."""
+        match tour_of(spec.task):
+            case Tour.THINKING:
+                return arm.name in REASONING | {APPEND_ONLY, NULL_REBUILD}
+            case Tour.TIMED:
+                return arm.name in TIMED
+            case Tour.FILES:
+                return arm.name not in REASONING
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Replay the trajectory's calls under one arm; `InequalityError` at the first broken equality."""
         target = context.target
-        trajectory = file_tour(spec.seed)
-        # A prediction of its own for every trial: the salt separates it from all others, and a pool that
-        # holds the whole trial (checked below) never evicts what the trial may reuse.
-        caller = Caller(target.client, target.folder, block_size=target.block_size)
-        calls: list[MeasuredCall] = []
-        for number in range(int(spec.task.rpartition("-")[2])):
-            calls.append(self._call(caller, trajectory, number, spec, context))
-            _check_pool(calls, target)
-        kept = tuple(call_record(call) for call in calls)
+        replay = Replay(
+            trajectory_of(spec), Way.of(context.factors), target, seed=spec.seed, salt=context.salt
+        )
+        for _ in range(int(spec.task.rpartition("-")[2])):
+            replay.call()
+            check_pool(replay.calls, target)
+        kept = tuple(call_record(call) for call in replay.calls)
         prompt = total([call.prompt_tokens for call in kept])
         cached = total([call.cached_tokens for call in kept])
         return TrialOutcome(
-            exchanges=tuple(call.exchange for call in calls),
+            exchanges=tuple(call.exchange for call in replay.calls),
             calls=kept,
-            manifests=tuple(call.packet.manifest for call in calls),
+            manifests=tuple(call.packet.manifest for call in replay.calls),
             measures={
+                "block_size": target.block_size,
                 "prompt_tokens": prompt,
                 "cached_tokens": cached,
                 "uncached_tokens": None if prompt is None or cached is None else prompt - cached,
                 "ttft_s": total([call.ttft_s for call in kept]),
+                "latency_s": total([call.latency_s for call in kept]),
+                "compactions": replay.compactions,
             },
-            outcome=f"{len(calls)} calls replayed",
+            outcome=f"{len(kept)} calls replayed",
         )
-
-    def _call(
-        self,
-        caller: Caller,
-        trajectory: Trajectory,
-        number: int,
-        spec: TrialSpec,
-        context: TrialContext[ServedModel],
-    ) -> MeasuredCall:
-        max_tokens = context.factors["decode.max_tokens"]
-        applied = context.factors["fault.applied"]
-        if not isinstance(max_tokens, int) or not isinstance(applied, list):
-            raise LabError("decode.max_tokens is a number and fault.applied a list of names.")
-        now = BEGIN + number * STEP
-        if context.factors["harness.rebuild"]:
-            trajectory = _rebuilt(trajectory)
-        request = trajectory.request(
-            number,
-            context=RequestContext(tenant="lab", actor="study", now=now),
-            window=context.target.max_model_len,
-            max_output=max_tokens,
-            run_id=context.salt,
-            surface=f"{context.target.folder.name}/chat",
-        )
-        if context.factors["harness.rebuild"]:
-            request = request.model_copy(update={"tools": request.tools[::-1]})
-        faults = build_faults([str(name) for name in applied], FaultContext(number, now, spec.seed))
-        decode = DecodeOptions(max_tokens=max_tokens)
-        call = caller.call(request, ContextPolicy(), decode, salt=context.salt, faults=faults)
-        if isinstance(call, HandOff):
-            raise LabError(
-                f"Call {number} does not fit: {call.needed} tokens of {call.budget}. Serve a longer context."
-            )
-        if call.exchange.error is not None:
-            raise InfrastructureError(call.exchange.error.sentence)
-        return call
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
-        """The null arm reads the ids and reuses the tokens of append-only, call by call."""
-        pairs = null_pairs(records, base=APPEND_ONLY, null=NULL_REBUILD, seen=ids_and_reuse)
+        """The null arm reads the ids and reuses the tokens of append-only, call by call; that one is at its ceiling.
+
+        No arm may be above its own ceiling (`ceiling.py`), and append-only may not be below it – but for the tour
+        with reasoning, where Qwen3's template itself drops what was sent.
+        """
+        pairs = null_pairs(
+            _ceilings_checked(records), base=APPEND_ONLY, null=NULL_REBUILD, seen=ids_and_reuse
+        )
         for spec, mine, remade in pairs:
             if mine != remade:
                 both = zip(mine, remade, strict=False)
@@ -212,16 +139,33 @@ class PrefixCacheStudy(Study[ServedModel]):
         return analyse(self.arms, records)
 
 
-def _rebuilt(trajectory: Trajectory) -> Trajectory:
-    return Trajectory.model_validate_json(trajectory.model_dump_json())
+_TASKS = {
+    "quick": ((Tour.FILES, 6),),
+    "full": ((Tour.FILES, 16), (Tour.THINKING, 16)),
+    "timing": ((Tour.TIMED, 6),),
+}
+"""By size: the tours and how many of their calls are replayed."""
 
 
-def _check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
-    """Refuse a pool that may have evicted blocks of this very trial, for the ceiling would be another one."""
-    size = target.block_size
-    blocks = sum(-(-(c.prediction.prompt_tokens - c.prediction.cached_tokens + 1) // size) for c in calls)
-    if blocks >= target.num_blocks:
-        raise LabError(
-            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
-            "serve with a larger KV cache, or replay fewer calls."
-        )
+def trajectory_of(spec: TrialSpec) -> Trajectory:
+    """The fixed trajectory that every arm of a planned trial replays."""
+    return file_tour(spec.seed, thinking=tour_of(spec.task) is Tour.THINKING)
+
+
+def reasons(model: str) -> bool:
+    """Whether a model's reasoning can be told: by the catalogue, else by the folder, never by what was pulled.
+
+    A plan must not change between a run and its resumption, so a hub id that nobody described counts as one that
+    does not reason.
+    """
+    entry = load_catalogue().get(model)
+    if entry is not None:
+        return entry.reasoning_parser is not None
+    folder = Path(model).expanduser()
+    return folder.is_dir() and read_facts(folder).reasoning_parser is not None
+
+
+def _ceilings_checked(records: Iterable[TrialRecord]) -> Iterable[TrialRecord]:
+    for record in records:
+        check_ceiling(record, reached=must_reach_ceiling(record))
+        yield record

@@ -245,6 +245,42 @@ def _figures(loops: Sequence[Loop]) -> Iterator[LineFigure]:
             caption="Beyond the same conversation without a bar; measured, by what the server reported as cached. The "
             "lines cross where the cheaper mode changes.",
         )
+        yield _crossover_figure(loop)
+
+
+def _crossover_figure(loop: Loop) -> LineFigure:
+    """Replace − append by N: measured, and as both formulas have it; each line changes sign at its crossover."""
+    numbers = range(1, loop.updates + 1)
+    measured = tuple(loop.cost(REPLACE, n, SHOWN_RATIO) - loop.cost(APPEND, n, SHOWN_RATIO) for n in numbers)
+    verdicts = [
+        advise(loop.inputs(SHOWN_RATIO).model_copy(update={"updates": n}), block_size=loop.block_size)
+        for n in numbers
+    ]
+    corrected, published = (
+        tuple(one.replace_cost - one.append_cost for one in side)
+        for side in ([v.corrected for v in verdicts], [v.published for v in verdicts])
+    )
+    found = loop.crossover(SHOWN_RATIO)
+    last = verdicts[-1]
+    pace = "one call" if loop.every == 1 else f"{loop.every} calls"
+    return LineFigure(
+        name=f"crossover-every-{loop.every}",
+        title=f"From which N replacing is cheaper, {pace} an update",
+        axis="updates (N)",
+        value_axis=f"replace − append, tokens, cached ones at {SHOWN_RATIO}",
+        places=tuple(map(float, numbers)),
+        lines=(
+            Line(label="measured", values=measured),
+            Line(label="corrected formula", values=corrected),
+            Line(label="published formula", values=published),
+        ),
+        even=0.0,
+        caption="Below the thin line replacing is the cheaper way. It is from N = "
+        f"{found if found else f'none of {loop.updates}'} on as measured, from "
+        f"{_number(last.corrected.replace_first_cheaper_at)} by the corrected formula and from "
+        f"{_number(last.published.replace_first_cheaper_at)} as published; S = {loop.status_tokens}, "
+        f"R = {loop.tokens_between_updates}, R_c = {loop.recomputed_tokens} tokens, blocks of {loop.block_size}.",
+    )
 
 
 _FAR: Final = 40

@@ -28,11 +28,12 @@ class _Step:
     calls: tuple[tuple[str, dict[str, str | int]], ...]
 
 
-def file_tour(seed: int = 0, root: Path = SNAPSHOT) -> Trajectory:
+def file_tour(seed: int = 0, root: Path = SNAPSHOT, *, thinking: bool = False) -> Trajectory:
     """Sixteen calls: fourteen tool steps (two of them with parallel calls), two answers, two user turns.
 
     The tools really run, on files that never change. `seed` draws the order in which the tour looks into
-    them, and the ticket's number: no two seeds are the same work, and all are of one kind and size.
+    them, and the ticket's number: no two seeds are the same work, and all are of one kind and size. `thinking`:
+    before each of its messages the model thought two sentences, as the API's field `reasoning` brings them.
     """
     tools = FileTools(root)
     order = random.Random(seed)  # noqa: S311 - an order, not a secret
@@ -52,7 +53,28 @@ def file_tour(seed: int = 0, root: Path = SNAPSHOT) -> Trajectory:
             text="No: config/billing.ini keeps the key, and logs/billing.log shows one invoice sent once."
         )
     )
+    if thinking:
+        turns = [_thought_through(number, turn) for number, turn in enumerate(turns)]
     return Trajectory(system=SYSTEM, tools=tools.specs, turns=tuple(turns))
+
+
+def _thought_through(number: int, turn: Turn) -> Turn:
+    """The turn with what the model thought before it; a user's turn is nobody's thought."""
+    match turn:
+        case ToolStep(calls=calls):
+            looked_at = ", then ".join(call.arguments for call in calls)
+            thought = (
+                f"So far {number} messages tell how the berth was given away, and none of them closes the ticket. "
+                f"What I have not seen yet is {looked_at}, so I look there before I say anything."
+            )
+        case AssistantTurn():
+            thought = (
+                f"After {number} messages the files agree with each other and nothing is left to look at. "
+                "I name the lines that prove it and nothing else."
+            )
+        case _:
+            return turn
+    return turn.model_copy(update={"reasoning": thought})
 
 
 _FIRST_LOOK = _Step("I look at what there is.", (("list_dir", {"path": "."}),))

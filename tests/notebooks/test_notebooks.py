@@ -26,7 +26,7 @@ class Lesson(NamedTuple):
 
 
 LESSONS = {
-    "01_prefix_cache": Lesson("× append-only", most_cells=10, serves=True),
+    "01_prefix_cache": Lesson("(prompt tokens, computed)", most_cells=18, serves=True),
     "02_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
     "05_status_bar": Lesson("are the bar's and", most_cells=16),
     "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from experiments.framework import RunOptions, RunSummary, Served, Study, run_study
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache import PrefixCacheStudy
+from experiments.prefix_cache.arms import FIRST
 from serving.client import Client
 from serving.models import ensure
 
@@ -19,9 +20,9 @@ MODEL = "qwen3-nano-shape"
 
 
 def run_quick(folder: Path, base_url: str, *, block_size: int, num_blocks: int = 100_000) -> RunSummary:
-    """Run, or go on with, the quick study `prefix-cache` in `folder`."""
+    """Run, or go on with, the quick study `prefix-cache` in `folder`, under the arms of a first look."""
     study = PrefixCacheStudy(MODEL, block_size=block_size)
-    return run_against(base_url, study, folder, block_size=block_size, num_blocks=num_blocks)
+    return run_against(base_url, study, folder, block_size=block_size, num_blocks=num_blocks, arms=FIRST)
 
 
 def run_against(

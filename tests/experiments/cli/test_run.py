@@ -57,7 +57,7 @@ def damaged(folder: Path, **base: object) -> Path:
 def test_a_dry_run_prints_the_question_the_arms_and_the_treatment() -> None:
     done = ctxlab("run", "prefix-cache", "--dry-run")
     assert done.returncode == 0
-    for words in ("7 trials of 7 arms", "fault.applied", "harness.rebuild", "Sizes: quick, timing, full."):
+    for words in ("27 trials of 27 arms", "fault.applied", "harness.rebuild", "Sizes: quick, timing, full."):
         assert words in done.stdout
 
 

@@ -171,3 +171,21 @@ def test_lines_of_another_length_than_their_places_are_refused() -> None:
 def test_a_grid_with_a_missing_cell_is_refused() -> None:
     with pytest.raises(ValidationError, match="2 rows of 2"):
         GridFigure.model_validate({**GRID.model_dump(), "values": ((1.0, 0.0),)})
+
+
+def test_a_marked_stack_says_what_its_mark_means_and_keeps_the_number(tmp_path: Path) -> None:
+    marked = Stack(label="a", values=(3.0, 4.0), mark=5.0)
+    with pytest.raises(ValidationError, match="does not say what it means"):
+        StackedFigure(name="m", title="t", axis="x", parts=("p", "q"), stacks=(marked,))
+    figure = StackedFigure(
+        name="m",
+        title="t",
+        axis="x",
+        parts=("p", "q"),
+        stacks=(marked, Stack(label="b", values=(1.0, 2.0))),
+        mark="ceiling",
+    )
+    svg = draw(figure, tmp_path).svg.decode()
+    assert "ceiling" in svg
+    rows = list(csv.reader((tmp_path / "m.csv").open(encoding="utf-8")))
+    assert rows == [["label", "p", "q", "ceiling"], ["a", "3.0", "4.0", "5.0"], ["b", "1.0", "2.0", ""]]

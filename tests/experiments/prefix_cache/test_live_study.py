@@ -17,9 +17,10 @@ from experiments.framework.manifests import read_manifests
 from experiments.framework.records import count_attempts, read_records
 from experiments.framework.trials import TrialRecord
 from experiments.prefix_cache import ARMS, PrefixCacheStudy
+from experiments.prefix_cache.arms import FIRST, REASONING
 from serving.errors import LabError
 from tests.conftest import LiveServer
-from tests.support.study_run import MODEL, run_quick
+from tests.support.study_run import MODEL, run_against, run_quick
 
 pytestmark = pytest.mark.live
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.live
 def run_folder(live_server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study") / "run"
     summary = run_quick(folder, live_server.base_url, block_size=live_server.block_size)
-    assert summary.complete == summary.planned == len(ARMS)
+    assert summary.complete == summary.planned == len(FIRST)
     return folder
 
 
@@ -40,7 +41,7 @@ def records(run_folder: Path) -> dict[str, TrialRecord]:
 def test_every_call_reuses_what_was_predicted_and_reads_the_rendered_ids(
     records: dict[str, TrialRecord],
 ) -> None:
-    assert set(records) == {arm.name for arm in ARMS}
+    assert set(records) == set(FIRST)
     for record in records.values():
         assert len(record.calls) == 6
         for call, exchange in zip(record.calls, record.exchanges, strict=True):
@@ -132,7 +133,7 @@ def test_a_run_killed_at_ten_moments_has_every_trial_once_and_no_warm_leftovers(
     summary = run_quick(folder, live_server.base_url, block_size=live_server.block_size)
     assert summary.complete == summary.planned
     found = list(read_records(folder))
-    assert Counter(record.arm for record in found) == Counter(arm.name for arm in ARMS)
+    assert Counter(record.arm for record in found) == Counter(FIRST)
     assert len({record.salt for record in found}) == len(found)
     for record in found:
         assert record.calls[0].cached_tokens == 0
@@ -148,3 +149,16 @@ def test_every_call_can_be_traced_to_its_manifest(run_folder: Path, records: dic
             manifest = manifests[exchange.manifest_id]
             assert manifest.prompt_tokens == call.prompt_tokens
             assert [fault.name for fault in manifest.faults] == record.factors["fault.applied"]
+
+
+@pytest.mark.full
+def test_every_arm_is_reused_as_predicted_by_a_real_server(live_server: LiveServer, tmp_path: Path) -> None:
+    study = PrefixCacheStudy(MODEL, block_size=live_server.block_size)
+    summary = run_against(live_server.base_url, study, tmp_path / "run", block_size=live_server.block_size)
+    found = list(read_records(tmp_path / "run", with_exchanges=False))
+    assert {record.arm for record in found} == {arm.name for arm in ARMS} - REASONING
+    assert summary.complete == summary.planned == len(found)
+    for record in found:
+        for call in record.calls:
+            assert call.cached_tokens == call.predicted_tokens
+            assert sum(call.named.values()) == (call.prompt_tokens or 0) - (call.cached_tokens or 0)

@@ -9,7 +9,7 @@ from experiments.framework import CallRecord, TrialRecord
 from experiments.status_bar.cost import ARMS, scripted_loop, with_bars
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, REPLACE, Loop, analyse
 from serving.assembler import StatusBar, ToolStep
-from serving.assembler.break_even import BarMode, StatusRun, simulate_status
+from serving.assembler.break_even import BarMode, StatusRun, advise, simulate_status
 from serving.errors import UsageError
 from tests.support.made_record import made_record
 
@@ -148,3 +148,28 @@ def test_a_run_without_its_reference_has_no_break_even() -> None:
     part = {APPEND: played(run, 3, 32)[APPEND]}
     with pytest.raises(UsageError, match=r"append, replace and no-bar"):
         analyse(ARMS, list(records(part, 2)))
+
+
+def test_measured_and_both_formulas_stand_in_one_figure_and_change_sign_at_their_crossovers() -> None:
+    run = StatusRun(
+        status_tokens=150, tokens_between_updates=200, output_tokens=0, calls_per_update=2, head_tokens=HEAD
+    )
+    sides = played(run, 12, 32)
+    loop = Loop("loop", 2, 32, sides)
+    (figure,) = (
+        one for one in analyse(ARMS, list(records(sides, 2))).figures if one.name == "crossover-every-2"
+    )
+    advice = advise(loop.inputs(0.1), block_size=32)
+    expected = {
+        "measured": loop.crossover(0.1),
+        "corrected formula": advice.corrected.replace_first_cheaper_at,
+        "published formula": advice.published.replace_first_cheaper_at,
+    }
+    assert [line.label for line in figure.lines] == list(expected)
+    for line in figure.lines:
+        cheaper = [value is not None and value < 0 for value in line.values]
+        first = cheaper.index(True) + 1 if any(cheaper) else None
+        wanted = expected[line.label]
+        assert first == (wanted if wanted is not None and wanted <= 12 else None), line.label
+    assert figure.even == 0
+    assert f"from N = {loop.crossover(0.1)} on as measured" in figure.caption

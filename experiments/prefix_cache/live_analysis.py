@@ -1,0 +1,346 @@
+"""What the records of `prefix-cache-live` say: who keeps the tasks, and what it costs those who do.
+
+The rule that keeps a cheap failure from winning is code: `standing` decides from solved tasks alone whether an arm
+is ranked, and a rank compares only tasks that the arm and append-only both solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import numpy as np
+
+from experiments.framework import (
+    Analysis,
+    Arm,
+    Bar,
+    BarFigure,
+    Table,
+    TrialRecord,
+    by_cluster,
+    paired_effect,
+)
+from experiments.framework.analysis import Cell
+from experiments.framework.measured import total
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, mcnemar_exact, wilson
+from experiments.prefix_cache.arms import APPEND_ONLY
+from serving.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An arm beside append-only, task by task."""
+
+    arm: Arm
+    tasks: int
+    """That both arms tried."""
+    solved: int
+    base_solved: int
+    lost: int
+    """Tasks that append-only solved and this arm did not."""
+    won: int
+    both: frozenset[str]
+    """Clusters that both solved: the only ones in which a cost means the same work."""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether this arm may be ranked by cost: it solves something, and no fewer tasks than append-only."""
+        return 0 < self.solved >= self.base_solved and bool(self.both)
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided exact McNemar p of the tasks that the two arms decided differently."""
+        return mcnemar_exact(self.lost, self.won)
+
+
+def standing(arm: Arm, records: Sequence[TrialRecord]) -> Standing:
+    """Hold an arm's solved tasks against append-only's; a task with repeats counts as solved when all were."""
+    mine, base = solved_tasks(records, arm.name), solved_tasks(records, APPEND_ONLY)
+    tried = mine.keys() & base.keys()
+    return Standing(
+        arm=arm,
+        tasks=len(tried),
+        solved=sum(mine[task] for task in tried),
+        base_solved=sum(base[task] for task in tried),
+        lost=sum(base[task] and not mine[task] for task in tried),
+        won=sum(mine[task] and not base[task] for task in tried),
+        both=frozenset(task for task in tried if mine[task] and base[task]),
+    )
+
+
+def solved_tasks(records: Sequence[TrialRecord], arm: str) -> dict[str, bool]:
+    """Whether each task (cluster) was solved in every scored repeat."""
+    found = by_cluster(records, arm, "success")
+    return {cluster: all(values) for cluster, values in found.items()}
+
+
+def ranking(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> tuple[Ranked, ...]:
+    """The arms that keep their tasks, cheapest first, by computed tokens over append-only's on common solved tasks.
+
+    No arm that solves fewer tasks than append-only is in it, whatever it cost.
+    """
+    found = [_cost(one, records) for one in standings if one.ranked]
+    known = [one for one in found if _is_known(one)]
+    return tuple(sorted(known, key=lambda one: (one.ratio, one.standing.arm.name)))
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """What an arm computes on tasks that it and append-only both solved."""
+
+    standing: Standing
+    computed: float
+    base_computed: float
+    """Append-only's, on the same tasks; both are means over tasks."""
+    added: PairedEffect
+
+    @property
+    def ratio(self) -> float:
+        """Computed tokens over append-only's."""
+        return self.computed / self.base_computed
+
+
+def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
+    """Success, cost of what succeeds, and the rest apart; `UsageError` without append-only."""
+    ran = [arm for arm in arms if any(record.arm == arm.name for record in records)]
+    if APPEND_ONLY not in {arm.name for arm in ran}:
+        raise UsageError(f"Every arm is held against {APPEND_ONLY}, and no record is of it: run it too.")
+    standings = [standing(arm, records) for arm in ran]
+    ranked = ranking(standings, records)
+    return Analysis(
+        conclusion=" ".join(_conclusion(standings, ranked, records)),
+        tables=tuple(_tables(standings, ranked, records)),
+        figures=tuple(_figures(standings, ranked)),
+    )
+
+
+def _cost(one: Standing, records: Sequence[TrialRecord]) -> Ranked | None:
+    mine, base = (_on(one.both, records, arm, "uncached_tokens") for arm in (one.arm.name, APPEND_ONLY))
+    if not mine or mine.keys() != base.keys():
+        return None  # a count is unknown: an arm without a cost has no rank
+    effect = paired_effect(mine, base, np.random.default_rng(0))
+    means = [float(np.mean([np.mean(values) for values in side.values()])) for side in (mine, base)]
+    return Ranked(one, means[0], means[1], effect) if means[1] else None
+
+
+def _is_known(one: Ranked | None) -> TypeGuard[Ranked]:
+    return one is not None
+
+
+def _on(
+    tasks: frozenset[str], records: Sequence[TrialRecord], arm: str, measure: str
+) -> Mapping[str, list[float]]:
+    return {task: values for task, values in by_cluster(records, arm, measure).items() if task in tasks}
+
+
+def _conclusion(
+    standings: Sequence[Standing], ranked: Sequence[Ranked], records: Sequence[TrialRecord]
+) -> Iterator[str]:
+    calls = [call for record in records for call in record.calls]
+    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
+    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    base = next(one for one in standings if one.arm.name == APPEND_ONLY)
+    yield f"Append-only solves {base.solved} of {base.tasks} tasks."
+    if not base.solved:
+        yield "So no arm is ranked by cost: what it would cost to solve a task is not known."
+        return
+    others = [one for one in ranked if one.standing.arm.name != APPEND_ONLY]
+    if others:
+        least, most = others[0], others[-1]
+        yield (
+            f"{len(others)} of {len(standings) - 1} other arms solve at least as many; on the tasks that both solve, "
+            f"“{least.standing.arm.title}” makes the server compute {least.ratio:.2f} times the tokens of "
+            f"append-only, “{most.standing.arm.title}” {most.ratio:.2f} times."
+        )
+    failing = [one for one in standings if not one.ranked]
+    if failing:
+        named = ", ".join(f"“{one.arm.title}” ({one.solved})" for one in failing)
+        yield f"Not ranked, for they solve fewer tasks: {named}."
+
+
+def _tables(
+    standings: Sequence[Standing], ranked: Sequence[Ranked], records: Sequence[TrialRecord]
+) -> Iterator[Table]:
+    yield _success_table(standings, records)
+    yield _ranking_table(ranked, records)
+    if failing := [one for one in standings if not one.ranked]:
+        yield _apart_table(failing, records)
+
+
+def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
+    adjusted = holm({one.arm.name: one.p_value for one in standings if one.arm.name != APPEND_ONLY})
+    base = by_cluster(records, APPEND_ONLY, "success")
+    rows: list[tuple[Cell, ...]] = []
+    for one in standings:
+        effect = paired_effect(by_cluster(records, one.arm.name, "success"), base, np.random.default_rng(0))
+        is_base = one.arm.name == APPEND_ONLY
+        enough = effect.clusters >= SEEDS_FOR_INTERVAL and not is_base
+        rows.append(
+            (
+                one.arm.title,
+                f"{one.solved} of {one.tasks}",
+                wilson(one.solved, one.tasks).words(".2f") if one.tasks else None,
+                "" if is_base else one.lost,
+                "" if is_base else one.won,
+                effect.interval.words("+.2f") if enough else "",
+                "" if is_base else adjusted[one.arm.name],
+                effect.detectable if enough else "",
+                _mean(records, one.arm.name, "facts_found"),
+                _mean(records, one.arm.name, "iterations"),
+                _rate(records, one.arm.name, "repeated_calls", "tool_calls"),
+                "yes" if one.ranked else "no",
+            )
+        )
+    return Table(
+        title="Who keeps the tasks",
+        columns=(
+            "arm",
+            "solved",
+            "share [95 %]",
+            "lost",
+            "won",
+            "difference [95 %]",
+            "p (Holm)",
+            "detectable",
+            "facts found",
+            "model calls",
+            "repeated calls",
+            "ranked",
+        ),
+        rows=tuple(rows),
+        note="Share: Wilson's interval. Lost and won: tasks that this arm and append-only decided differently; p is "
+        "McNemar's exact test over them, Holm over arms. Detectable: the smallest true difference of shares that this "
+        "run would have found 8 times in 10; a smaller loss may be there unseen. Repeated calls: tool calls made "
+        "before with the same arguments, of all. Ranked: at least as many solved as append-only.",
+    )
+
+
+def _ranking_table(ranked: Sequence[Ranked], records: Sequence[TrialRecord]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for one in ranked:
+        arm = one.standing.arm.name
+        effect = one.added
+        enough = effect.clusters >= SEEDS_FOR_INTERVAL and arm != APPEND_ONLY
+        rows.append(
+            (
+                one.standing.arm.title,
+                len(one.standing.both),
+                _share(records, arm, one.standing.both),
+                one.computed,
+                one.ratio,
+                effect.interval.words("+.0f") if enough else "",
+                _mean_on(one.standing.both, records, arm, "ttft_s"),
+                _mean_on(one.standing.both, records, arm, "latency_s"),
+            )
+        )
+    return Table(
+        title="What keeping the tasks costs, cheapest first",
+        columns=(
+            "arm",
+            "tasks both solve",
+            "cached share",
+            "tokens computed",
+            "× append-only",
+            "added tokens [95 %]",
+            "sum of TTFT, s",
+            "total time, s",
+        ),
+        rows=tuple(rows),
+        note="Means over the tasks that the arm and append-only both solved; × compares the same tasks. Sequential "
+        "calls, a salt a trial.",
+    )
+
+
+def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
+    """In the study's order: there is no rank among those who did not do the work."""
+    rows: list[tuple[Cell, ...]] = []
+    for one in failing:
+        arm = one.arm.name
+        own = frozenset(by_cluster(records, arm, "success"))
+        rows.append(
+            (
+                one.arm.title,
+                f"{one.solved} of {one.tasks}",
+                _share(records, arm, own),
+                _mean(records, arm, "uncached_tokens"),
+                _mean(records, arm, "iterations"),
+                _rate(records, arm, "repeated_calls", "tool_calls"),
+                _endings(records, arm),
+            )
+        )
+    return Table(
+        title="Apart: arms that lose tasks",
+        columns=(
+            "arm",
+            "solved",
+            "cached share",
+            "tokens computed",
+            "model calls",
+            "repeated calls",
+            "how it ended",
+        ),
+        rows=tuple(rows),
+        note="Over all their tasks, solved or not. Few tokens here are no saving: the work was not done.",
+    )
+
+
+def _figures(standings: Sequence[Standing], ranked: Sequence[Ranked]) -> Iterator[BarFigure]:
+    bars = []
+    for one in standings:
+        if not one.tasks:
+            continue
+        share = wilson(one.solved, one.tasks)
+        bars.append(Bar(label=one.arm.title, value=share.estimate, low=share.low, high=share.high))
+    yield BarFigure(
+        name="tasks-solved",
+        title="Tasks solved under each way of building the context",
+        axis="share of tasks solved",
+        bars=tuple(bars),
+        caption="Whiskers: Wilson's 95 % interval.",
+    )
+    if ranked:
+        yield BarFigure(
+            name="cost-of-solved-tasks",
+            title="Tokens computed for tasks that are solved",
+            axis="× append-only, on the tasks that both solve",
+            bars=tuple(Bar(label=one.standing.arm.title, value=one.ratio) for one in ranked),
+            caption="Only arms that solve at least as many tasks as append-only.",
+        )
+
+
+def _mean(records: Sequence[TrialRecord], arm: str, measure: str) -> float | None:
+    return _mean_on(frozenset(by_cluster(records, arm, measure)), records, arm, measure)
+
+
+def _mean_on(tasks: frozenset[str], records: Sequence[TrialRecord], arm: str, measure: str) -> float | None:
+    found = _on(tasks, records, arm, measure)
+    return float(np.mean([np.mean(values) for values in found.values()])) if found else None
+
+
+def _share(records: Sequence[TrialRecord], arm: str, tasks: frozenset[str]) -> float | None:
+    own = [
+        call
+        for record in records
+        if record.arm == arm and record.spec.cluster in tasks
+        for call in record.calls
+    ]
+    prompts, cached = total(call.prompt_tokens for call in own), total(call.cached_tokens for call in own)
+    return cached / prompts if prompts and cached is not None else None
+
+
+def _rate(records: Sequence[TrialRecord], arm: str, part: str, whole: str) -> float | None:
+    sums = [
+        sum(value for values in by_cluster(records, arm, measure).values() for value in values)
+        for measure in (part, whole)
+    ]
+    return sums[0] / sums[1] if sums[1] else None
+
+
+def _endings(records: Sequence[TrialRecord], arm: str) -> str:
+    own = [record for record in records if record.arm == arm and record.scored]
+    solved = sum(record.measures.get("success") is True for record in own)
+    gave_up = sum(record.measures.get("gave_up") is not None for record in own)
+    wrong = len(own) - solved - gave_up
+    return f"{solved} solved, {wrong} answered wrong, {gave_up} without an answer"
