@@ -118,7 +118,9 @@ class Caller:
         `template` is the source of another template than the model's, on the token-in surface only.
         """
         if template is not None and surface is Surface.CHAT:
-            raise UsageError("A chat server renders with its own template: send another one's ids (token-in).")
+            raise UsageError(
+                "A chat server renders with its own template: send another one's ids (token-in)."
+            )
         self.client = client
         self.model = model
         self.renderer = ChatRenderer(
@@ -188,7 +190,9 @@ class Caller:
         (`stored_tokens`). Raises `UsageError` for fewer than two ids, which leave nothing, and as `call`.
         """
         if len(output_ids) < 2:
-            raise UsageError(f"An answer of {len(output_ids)} ids leaves nothing in a cache; give at least 2.")
+            raise UsageError(
+                f"An answer of {len(output_ids)} ids leaves nothing in a cache; give at least 2."
+            )
         prompt, ids = call.rendered, (*call.rendered.token_ids, *output_ids[:-1])
         answer = TokenSpan(len(prompt.token_ids), len(ids), FRAMING)
         rendered = replace(
