@@ -1,4 +1,4 @@
-"""The studies `chat-template`, `chat-template-cost` and `chat-template-replay`: what breaks the cache, what the model."""
+"""The studies `chat-template`, `chat-template-cost` and `chat-template-replay`: what a way of sending costs."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ _BASE_ARM: Final = Arm(
 _NULL_ARM: Final = Arm(
     name=NULL,
     title="Rebuilt (null)",
-    why="The same bytes built anew from a stored copy. Any difference to the first arm is the noise of the measurement.",
+    why="The same bytes built anew from a stored copy. Any difference to the first arm is noise of the measurement.",
     factors={REBUILD: True},
 )
 _CARRIERS: Final = (
@@ -76,8 +76,8 @@ _CARRIERS: Final = (
     Arm(
         name=SWAPPED,
         title="Parallel results swapped",
-        why="Results of one message come in the opposite order. It costs no cache, for every request swaps alike; where "
-        "the template prints no call ids, the model reads them crossed over.",
+        why="Results of one message come in the opposite order. It costs no cache, for every request swaps alike; "
+        "where the template prints no call ids, the model reads them crossed over.",
         factors={FAULT: ["parallel-results-swapped"]},
     ),
     Arm(

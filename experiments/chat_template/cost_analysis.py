@@ -96,8 +96,8 @@ def _table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             "TTFT of later calls, s [95 %]",
         ),
         rows=tuple(rows),
-        note="Every turn from a cold cache of its own. Arms change what the model says, so their turns differ in length: "
-        "read costs beside the share right, and the study `chat-template-replay` for the same words in every arm.",
+        note="Every turn from a cold cache of its own. Arms change what the model says, so their turns differ in "
+        "length: read costs beside the share right, and the study `chat-template-replay` for the same words in every arm.",
     )
 
 

@@ -65,8 +65,8 @@ def _conclusion(own: Sequence[Arm], foreign: Sequence[Arm], records: Sequence[Tr
     if TOOL_ROLE in named:
         lost, twin = (mean(records, TOOL_ROLE, name) for name in ("lost_tokens", "twin_tokens"))
         yield (
-            f"{named[TOOL_ROLE].title}: {lost:.0f} of the {twin:.0f} tokens are lost that an append-only conversation of "
-            "the same lengths reuses."
+            f"{named[TOOL_ROLE].title}: {lost:.0f} of the {twin:.0f} tokens are lost that an append-only conversation "
+            "of the same lengths reuses."
         )
         yield from _against_base(own, records)
     if {TOOL_ROLE, NULL} <= named.keys():
@@ -101,8 +101,8 @@ def _about_families(foreign: Sequence[Arm], records: Sequence[TrialRecord]) -> I
         taken = [arm for arm in chosen if refusal(records, arm) is None]
         whole = [_family(arm) for arm in taken if mean(records, arm.name, "lost_tokens") == 0]
         yield (
-            f"Of {len(chosen)} other families' templates {len(refused)} refuse {words}{_named(refused)} and {len(whole)} "
-            f"lose nothing over it{_named(whole)}."
+            f"Of {len(chosen)} other families' templates {len(refused)} refuse {words}{_named(refused)} and "
+            f"{len(whole)} lose nothing over it{_named(whole)}."
         )
 
 
@@ -191,8 +191,8 @@ def _lost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Ta
             title="Avoidable tokens by named cause",
             columns=("arm", *causes),
             rows=tuple(rows),
-            note="Positions where the nearest stored request holds other ids, by the cause that the lab proves; without "
-            "the rounding to blocks, so the sums differ a little from the tokens lost.",
+            note="Positions where the nearest stored request holds other ids, by the cause that the lab proves; "
+            "without the rounding to blocks, so the sums differ a little from the tokens lost.",
         ),
     )
 

@@ -143,6 +143,6 @@ def _check_pool(done: Replayed, target: ServedModel) -> None:
     )
     if blocks >= target.num_blocks:
         raise LabError(
-            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: serve with a "
-            "larger KV cache."
+            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: serve with "
+            "a larger KV cache."
         )
