@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from experiments.agent.tokenin import ExtendingRenderer
 from experiments.chat_template.proof import Sent
@@ -23,7 +24,7 @@ from serving.assembler import (
     assemble,
 )
 from serving.call import DecodeOptions, MeasuredCall
-from serving.chat import ChatRenderer, TemplateRefusesError
+from serving.chat import ChatRenderer, ChatTokenizer, TemplateRefusesError
 from serving.errors import LabError
 from serving.prefix import Predictor
 
@@ -70,7 +71,7 @@ def replay(
     script: Scripted, caller: WayCaller, target: ServedModel, *, salt: str, source: str | None
 ) -> Replayed:
     """Send the conversation's calls for one token each; raises what `Caller.call` raises, a refusal excepted."""
-    answers = written(script, target, source)
+    answers = written(script, target.folder.path, target.tokenizer, source)
     asked: list[MeasuredCall] = []
     every: list[MeasuredCall] = []
     sent: list[Sent] = []
@@ -90,19 +91,17 @@ def replay(
     return Replayed(tuple(asked), tuple(every), tuple(sent), None)
 
 
-def foresee(script: Scripted, target: ServedModel) -> tuple[Sent, ...]:
+def foresee(script: Scripted, folder: Path, tokenizer: ChatTokenizer, *, block_size: int) -> tuple[Sent, ...]:
     """The same without a server: what an endless cache of this run alone would reuse, by the exact rule.
 
     For the model's own template; raises `TemplateRefusesError` where it refuses.
     """
-    own = ChatRenderer(
-        target.folder.path, template_kwargs=script.way.template_kwargs, tokenizer=target.tokenizer
-    )
+    own = ChatRenderer(folder, template_kwargs=script.way.template_kwargs, tokenizer=tokenizer)
     extending = ExtendingRenderer(own) if script.way.keeps_ids else None
     renderer = own if extending is None else extending
-    predictor = Predictor(target.block_size)
+    predictor = Predictor(block_size)
     sent: list[Sent] = []
-    for number, answer in enumerate(written(script, target, None)):
+    for number, answer in enumerate(written(script, folder, tokenizer, None)):
         request = script.way.changed(script.request(number))
         packet = _packet(
             assemble(request, ContextPolicy(), renderer, script.way.sabotage(number, script.seed))
@@ -116,17 +115,19 @@ def foresee(script: Scripted, target: ServedModel) -> tuple[Sent, ...]:
     return tuple(sent)
 
 
-def written(script: Scripted, target: ServedModel, source: str | None) -> tuple[Answer, ...]:
+def written(
+    script: Scripted, folder: Path, tokenizer: ChatTokenizer, source: str | None
+) -> tuple[Answer, ...]:
     """What the model wrote in each call: what the template prints for the answer while that is the last message.
 
     Without any fault, for a model writes its answer before anybody sends it back. The last call is still to come.
     """
     openings, closed = (
         ChatRenderer(
-            target.folder.path,
+            folder,
             template_kwargs=script.way.template_kwargs,
             template_override=source,
-            tokenizer=target.tokenizer,
+            tokenizer=tokenizer,
             add_generation_prompt=open_,
         )
         for open_ in (True, False)

@@ -193,9 +193,10 @@ class ChatTemplateCostStudy(ChatTemplateStudy):
 def _fixed(script: Scripted, target: ServedModel) -> RunProof | None:
     """What the way costs the prompt's right turn; None where the template refuses that turn."""
     try:
-        return prove_run(foresee(script, target), target.block_size)
+        sent = foresee(script, target.folder.path, target.tokenizer, block_size=target.block_size)
     except TemplateRefusesError:
         return None
+    return prove_run(sent, target.block_size)
 
 
 def _sent(call: MeasuredCall) -> Sent:
