@@ -97,7 +97,7 @@ def _table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
         ),
         rows=tuple(rows),
         note="Every turn from a cold cache of its own. Arms change what the model says, so their turns differ in "
-        "length: read costs beside the share right, and the study `chat-template-replay` for the same words in every arm.",
+        "length: read costs beside the share right. The study `chat-template-replay` has the same words in every arm.",
     )
 
 

@@ -143,7 +143,7 @@ def test_prompts_that_were_not_asked_are_exclusions_and_a_refusal_is_a_wrong_tur
 def test_drift_is_counted_by_cause_and_absent_where_there_is_none() -> None:
     plain = runs({TOOL_ROLE: ALL})
     assert not any("by cause" in table.title for table in analyse(ARMS, plain).tables)
-    plain[0] = record(TOOL_ROLE, 0, right=True, **{"drift_retokenisation": 2})
+    plain[0] = record(TOOL_ROLE, 0, right=True, drift_retokenisation=2)
     table = next(table for table in analyse(ARMS, plain).tables if "by cause" in table.title)
     assert table.columns == ("arm", "later calls", "retokenisation")
     assert table.rows[0][2] == 2
