@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -111,17 +111,11 @@ def _detectable(changes: Floats, family: int) -> float | None:
     Where no pair disagrees the approximation is 0, though six pairs have to, all alike, before an exact p of one
     comparison falls below 0.05.
     """
-    fewest = next(
-        (pairs for pairs in _counts(len(changes)) if mcnemar_exact(0, pairs) * family < LEVEL),
-        None,
-    )
+    counts = range(1, len(changes) + 1)
+    fewest = next((pairs for pairs in counts if mcnemar_exact(0, pairs) * family < LEVEL), None)
     if fewest is None:
         return None
     return max(smallest_detectable(changes) or 0.0, fewest / len(changes))
-
-
-def _counts(most: int) -> Iterator[int]:
-    return iter(range(1, most + 1))
 
 
 def _share(means: Floats) -> Floats:

@@ -19,6 +19,7 @@ from serving.assembler import (
     ContextPolicy,
     HandOff,
     Packet,
+    Renderer,
     RequestContext,
     Trajectory,
     assemble,
@@ -98,7 +99,7 @@ def foresee(script: Scripted, folder: Path, tokenizer: ChatTokenizer, *, block_s
     """
     own = ChatRenderer(folder, template_kwargs=script.way.template_kwargs, tokenizer=tokenizer)
     extending = ExtendingRenderer(own) if script.way.keeps_ids else None
-    renderer = own if extending is None else extending
+    renderer: Renderer = own if extending is None else extending
     predictor = Predictor(block_size)
     sent: list[Sent] = []
     for number, answer in enumerate(written(script, folder, tokenizer, None)):

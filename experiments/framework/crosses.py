@@ -58,12 +58,14 @@ def draw_crosses(axes: Axes, data: CrossFigure) -> None:
     axes.axvline(0, color="black", linewidth=0.8)
     for number, cross in enumerate(data.crosses):
         colour = COLOURS[number % len(COLOURS)]
-        for low, high, place in (
-            (cross.across_low, cross.across_high, lambda at, one=cross: (at, [one.up, one.up])),
-            (cross.up_low, cross.up_high, lambda at, one=cross: ([one.across, one.across], at)),
-        ):
-            if low is not None and high is not None:
-                axes.plot(*place([low, high]), color=colour, linewidth=1.2, solid_capstyle="butt")
+        if cross.across_low is not None and cross.across_high is not None:
+            axes.plot(
+                [cross.across_low, cross.across_high], [cross.up, cross.up], color=colour, linewidth=1.2
+            )
+        if cross.up_low is not None and cross.up_high is not None:
+            axes.plot(
+                [cross.across, cross.across], [cross.up_low, cross.up_high], color=colour, linewidth=1.2
+            )
         mark = MARKS[number % len(MARKS)]
         axes.plot([cross.across], [cross.up], mark, color=colour, markersize=7, label=short(cross.label))
     axes.set_ylabel(short(data.other_axis, 80))

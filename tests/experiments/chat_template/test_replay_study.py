@@ -125,7 +125,7 @@ def test_an_empty_think_block_of_the_generation_prompt_is_lost_again(run: Run) -
 def test_a_text_never_begins_with_the_answer_that_was_generated(run: Run) -> None:
     measures = run("qwen2_5", TEXT).measures
     assert (measures["kept_all"], measures["kept_prompt"]) == (0, 0)
-    assert str(measures["first_break"]).startswith("message 1 (user)") or measures["first_break"] is not None
+    assert measures["first_break"] is not None
 
 
 def test_a_late_system_message_costs_the_tail_of_every_call(run: Run) -> None:
