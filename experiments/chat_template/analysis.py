@@ -54,7 +54,7 @@ def _conclusion(
     base = [record for record in records if record.arm == TOOL_ROLE]
     right, total = count(base, "success")
     if total:
-        yield f"{titles[TOOL_ROLE]}: {right} of {total} turns are right ({percent(wilson(right, total))})."
+        yield f"{titles[TOOL_ROLE]}: {right} of {total} answers are right ({percent(wilson(right, total))})."
     for one in compared:
         if one.found:
             yield _difference(one, titles)

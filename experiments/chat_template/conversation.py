@@ -21,7 +21,7 @@ FOLLOW_UP: Final = "Thank you. Which of these results came first?"
 def right_turn(prompt: ToolPrompt, *, thinking: bool, interpreter: bool) -> Trajectory:
     """One prompt with exactly the calls that it needs and an answer; `interpreter`: whether its tool is offered."""
     with TemporaryDirectory(prefix="ctxlab-trips-") as root:
-        tools = _tools(Path(root), interpreter=interpreter)
+        tools = offered_in(Path(root), interpreter=interpreter)
         turns = (UserTurn(text=prompt.text), *_worked(prompt, tools, thinking=thinking, first=0))
         return Trajectory(system=SYSTEM, tools=tools.specs, turns=turns)
 
@@ -30,7 +30,7 @@ def conversation(seed: int, *, thinking: bool) -> Trajectory:
     """Six model calls: a chain of two calls and its answer, parallel calls and their answer, and a last question."""
     turns: list[Turn] = []
     with TemporaryDirectory(prefix="ctxlab-trips-") as root:
-        tools = _tools(Path(root), interpreter=False)
+        tools = offered_in(Path(root), interpreter=False)
         for kind in (PromptClass.CHAINED, PromptClass.PARALLEL):
             prompt = tool_prompt(kind, seed)
             turns.append(UserTurn(text=prompt.text))
@@ -38,7 +38,8 @@ def conversation(seed: int, *, thinking: bool) -> Trajectory:
         return Trajectory(system=SYSTEM, tools=tools.specs, turns=(*turns, UserTurn(text=FOLLOW_UP)))
 
 
-def _tools(root: Path, *, interpreter: bool) -> Toolbox:
+def offered_in(root: Path, *, interpreter: bool) -> Toolbox:
+    """The tools of every prompt, over the trips' files in a folder."""
     write_trips(root)
     return offered_tools(World(workspace=Workspace(root)), interpreter=interpreter)
 
@@ -52,20 +53,28 @@ def _worked(
     )
     last = ""
     for number, expected in enumerate(messages):
-        calls = tuple(_call(one, f"{first:02d}{number}{place:02d}") for place, one in enumerate(expected))
-        results = tuple(
-            ToolResult(call_id=call.id, content=_result(tools, call, one))
-            for call, one in zip(calls, expected, strict=True)
-        )
-        last = results[-1].content
-        names = " and ".join(call.name for call in calls)
-        thought = f"Step {number + 1} of this question needs {names}; I have the arguments, so I call now."
-        yield ToolStep(calls=calls, results=results, reasoning=thought if thinking else None)
+        step = step_of(expected, tools, number=number, first=first, thinking=thinking)
+        last = step.results[-1].content
+        yield step
     told = last.splitlines()[0] if last else "nothing was needed"
     yield AssistantTurn(
         text=f"According to the tools: {told}",
         reasoning="Every result that the question needs is here, so I can answer." if thinking else None,
     )
+
+
+def step_of(
+    expected: Sequence[ExpectedCall], tools: Toolbox, *, number: int, first: int, thinking: bool
+) -> ToolStep:
+    """One message with these calls, and what the tools answer; `number` and `first` make its ids its own."""
+    calls = tuple(_call(one, f"{first:02d}{number}{place:02d}") for place, one in enumerate(expected))
+    results = tuple(
+        ToolResult(call_id=call.id, content=_result(tools, call, one))
+        for call, one in zip(calls, expected, strict=True)
+    )
+    names = " and ".join(call.name for call in calls)
+    thought = f"Step {number + 1} of this question needs {names}; I have the arguments, so I call now."
+    return ToolStep(calls=calls, results=results, reasoning=thought if thinking else None)
 
 
 def _call(expected: ExpectedCall, number: str) -> ToolCall:

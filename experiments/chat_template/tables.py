@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -27,8 +28,24 @@ def mean_of(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval 
     return bounded(np.array([[np.mean(values)] for values in clusters.values()])) if clusters else None
 
 
+_SHARES: Final = {
+    "success": "right [95 %]",
+    f"{NATIVE_ONLY}success": "right, the template's form alone [95 %]",
+    "exact": "exactly the calls [95 %]",
+    "right_stop": "right stop [95 %]",
+    "allowed": "an allowed answer [95 %]",
+}
+_COUNTS: Final = {"wrong_calls": "wrong calls"}
+_SAID: Final = {"gave_up": "gave up", REFUSED: "refused"}
+
+
 def answers_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
-    """How often turns are right under each arm."""
+    """How often answers are right under each arm, by what the study measured."""
+    measured = set().union(*(record.measures for record in records))
+    shares, counts, said = (
+        {name: title for name, title in names.items() if name in measured}
+        for names in (_SHARES, _COUNTS, _SAID)
+    )
     rows: list[tuple[Cell, ...]] = []
     for arm in arms:
         own = of_arm(records, arm.name)
@@ -36,30 +53,18 @@ def answers_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             (
                 arm.title,
                 len(own),
-                share(own, "success"),
-                share(own, f"{NATIVE_ONLY}success"),
-                share(own, "exact"),
-                share(own, "right_stop"),
-                summed(own, "wrong_calls"),
-                sum(record.measures.get("gave_up") is not None for record in own),
-                sum(REFUSED in record.measures for record in own),
+                *(share(own, name) for name in shares),
+                *(summed(own, name) for name in counts),
+                *(sum(record.measures.get(name) is not None for record in own) for name in said),
             )
         )
+    guess = sorted({value for record in records if isinstance(value := record.measures.get("choices"), int)})
     return Table(
-        title="Right turns",
-        columns=(
-            "arm",
-            "prompts",
-            "right [95 %]",
-            "right, the template's form alone [95 %]",
-            "exactly the calls [95 %]",
-            "right stop [95 %]",
-            "wrong calls",
-            "gave up",
-            "refused",
-        ),
+        title="Right answers",
+        columns=("arm", "prompts", *shares.values(), *counts.values(), *said.values()),
         rows=tuple(rows),
-        note="Graded by code as in the study `tool-calling`; shares with Wilson intervals.",
+        note="Graded by code; shares with Wilson intervals."
+        + "".join(f" A guess is right once in {number}." for number in guess),
     )
 
 
@@ -83,7 +88,7 @@ def compared_table(compared: Sequence[Compared], titles: dict[str, str]) -> tupl
     ]
     return (
         Table(
-            title="Right turns against the base, prompt by prompt",
+            title="Right answers against the base, prompt by prompt",
             columns=(
                 "arm",
                 "against",
@@ -115,7 +120,7 @@ def class_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             )
         )
     return Table(
-        title="Right turns by class",
+        title="Right answers by class",
         columns=("arm", *(f"{kind} [95 %]" for kind in kinds)),
         rows=tuple(rows),
         note="Shares with Wilson intervals.",

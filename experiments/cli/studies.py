@@ -30,6 +30,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "tool-calling": Known("experiments.tool_calling:ToolCallingStudy", served=True),
         "tool-calling-cost": Known("experiments.tool_calling:ToolCallingCostStudy", served=True),
         "chat-template": Known("experiments.chat_template:ChatTemplateStudy", served=True),
+        "chat-template-reading": Known("experiments.chat_template:ChatTemplateReadingStudy", served=True),
         "chat-template-cost": Known("experiments.chat_template:ChatTemplateCostStudy", served=True),
         "chat-template-replay": Known("experiments.chat_template:ChatTemplateReplayStudy", served=True),
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),
