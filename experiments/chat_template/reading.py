@@ -18,7 +18,7 @@ from experiments.workloads.scenario import draws
 from experiments.workloads.tool_prompt_calls import ExpectedCall, calculated, converted, told, weather_in
 from experiments.workloads.tool_prompt_texts import CITIES, CODES
 from experiments.workloads.tool_prompts import SYSTEM
-from serving.assembler import AssistantTurn, ToolStep, Trajectory, Turn, UserTurn
+from serving.assembler import AssistantTurn, Trajectory, Turn, UserTurn
 
 
 class Reading(StrEnum):
