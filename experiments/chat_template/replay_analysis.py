@@ -77,18 +77,19 @@ def _conclusion(own: Sequence[Arm], foreign: Sequence[Arm], records: Sequence[Tr
 
 def _against_base(own: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[str]:
     base = mean(records, TOOL_ROLE, "lost_tokens")
-    losses = {
-        arm: mean(records, arm.name, "lost_tokens")
+    losses = [
+        (arm.title, mean(records, arm.name, "lost_tokens"))
         for arm in own
         if arm.name not in (TOOL_ROLE, NULL) and refusal(records, arm) is None
-    }
+    ]
+    losses.sort(key=lambda pair: -pair[1])
     for words, chosen in (
-        ("lose more", sorted((arm for arm in losses if losses[arm] > base), key=lambda arm: -losses[arm])),
-        ("lose as much", [arm for arm in losses if losses[arm] == base]),
-        ("lose less", sorted((arm for arm in losses if losses[arm] < base), key=lambda arm: losses[arm])),
+        ("lose more", [pair for pair in losses if pair[1] > base]),
+        ("lose as much", [pair for pair in losses if pair[1] == base]),
+        ("lose less", [pair for pair in losses if pair[1] < base]),
     ):
         if chosen:
-            parts = ", ".join(f"“{arm.title}” {losses[arm]:.0f}" for arm in chosen)
+            parts = ", ".join(f"“{title}” {lost:.0f}" for title, lost in chosen)
             yield f"These {words}: {parts}."
 
 
