@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from serving.assembler import (
-    AddedToken,
+    FRAMING,
     AssemblyRequest,
-    Carrier,
     ContextPolicy,
     Fault,
     HandOff,
-    Message,
     Packet,
-    PacketSpan,
     Rendered,
     Renderer,
-    RendererIdentity,
-    ToolSpec,
+    TokenSpan,
     assemble,
 )
-from serving.chat import ChatRenderer, ChatTokenizer, ShownToken
+from serving.chat import ChatRenderer, ChatTokenizer, LastRender, ShownToken
 from serving.client import (
     ChatRequest,
     Client,
@@ -111,18 +107,26 @@ class Caller:
         predictable: bool = True,
         tokenizer: ChatTokenizer | None = None,
         prompts: Renderer | None = None,
+        template: str | None = None,
     ) -> None:
         """Args: `block_size` and `num_blocks` as the server reports them (None: an endless pool);
         `template_kwargs` reach the template on both sides; `strict` raises `InequalityError` where a server
         that tells its ids or cached tokens tells others than expected, or does not tell them at all;
         `predictable` False where others call under the same salt, or at the same time: then ids are compared and
         cached tokens are not; `tokenizer` is the model's own, where it is loaded already; `prompts` renders in
-        place of the model's own renderer: on the token-in surface that may be anything that keeps what was sent.
+        place of the model's own renderer: on the token-in surface that may be anything that keeps what was sent;
+        `template` is the source of another template than the model's, on the token-in surface only.
         """
+        if template is not None and surface is Surface.CHAT:
+            raise UsageError(
+                "A chat server renders with its own template: send another one's ids (token-in)."
+            )
         self.client = client
         self.model = model
-        self.renderer = ChatRenderer(model.path, template_kwargs=template_kwargs, tokenizer=tokenizer)
-        self._last = _LastRender(self.renderer if prompts is None else prompts)
+        self.renderer = ChatRenderer(
+            model.path, template_kwargs=template_kwargs, template_override=template, tokenizer=tokenizer
+        )
+        self._last = LastRender(self.renderer if prompts is None else prompts)
         self.block_size = block_size
         self._template_kwargs = dict(template_kwargs or {})
         self._surface = surface
@@ -177,6 +181,39 @@ class Caller:
             self._predictor.abandon()
             raise
         return StartedCall(self, packet, rendered, prediction, stream, salt)
+
+    def remember(self, call: MeasuredCall, output_ids: Sequence[int], *, salt: str) -> MeasuredCall:
+        """Let the server hold an answer behind a prompt that it has read, as if it had generated these ids.
+
+        A replay asks for one token and goes on with words that are known; the cache of a real run holds those
+        words too. All ids but the last are sent behind the prompt: an engine never stores the one it sampled last
+        (`stored_tokens`). Raises `UsageError` for fewer than two ids, which leave nothing, and as `call`.
+        """
+        if len(output_ids) < 2:
+            raise UsageError(
+                f"An answer of {len(output_ids)} ids leaves nothing in a cache; give at least 2."
+            )
+        prompt, ids = call.rendered, (*call.rendered.token_ids, *output_ids[:-1])
+        answer = TokenSpan(len(prompt.token_ids), len(ids), FRAMING)
+        rendered = replace(
+            prompt,
+            token_ids=ids,
+            text=prompt.text + self.renderer.tokenizer.decode(output_ids[:-1]),
+            spans=(*prompt.spans, answer),
+            token_offsets=(*prompt.token_offsets, *[len(prompt.text)] * (len(output_ids) - 1)),
+        )
+        prediction = self._predictor.predict_next(ids, salt)
+        body = CompletionRequest(model=self.model.name, prompt=ids, max_tokens=1, cache_salt=salt)
+        try:
+            stream = self.client.stream(body, manifest_id=call.packet.manifest.manifest_id)
+        except BaseException:
+            self._predictor.abandon()
+            raise
+        started = StartedCall(self, call.packet, rendered, prediction, stream, salt)
+        made = started.finish()
+        if made.exchange.error is None:
+            self._stored[-1] = _Stored(call.packet, prompt, tuple(output_ids))
+        return made
 
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """The prompt's tokens with their text, added tokens marked."""
@@ -301,36 +338,6 @@ class StartedCall:
             self._stream.close()
             self._caller._abandon(self.salt)
         return self._stream.exchange
-
-
-class _LastRender:
-    """A renderer that remembers its last result: what `assemble` rendered last is what is sent."""
-
-    def __init__(self, renderer: Renderer) -> None:
-        self._renderer = renderer
-        self._asked: tuple[Sequence[Message], Sequence[ToolSpec], Sequence[PacketSpan]] | None = None
-        self._answer: Rendered | None = None
-
-    @property
-    def identity(self) -> RendererIdentity:
-        return self._renderer.identity
-
-    @property
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        return self._renderer.added_tokens
-
-    @property
-    def carrier(self) -> Carrier:
-        return self._renderer.carrier
-
-    def render(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], spans: Sequence[PacketSpan] = ()
-    ) -> Rendered:
-        asked = (tuple(messages), tuple(tools), tuple(spans))
-        if self._answer is None or asked != self._asked:
-            self._answer = self._renderer.render(messages, tools, spans)
-            self._asked = asked
-        return self._answer
 
 
 def check_equal(call: MeasuredCall, *, predictable: bool = True) -> None:

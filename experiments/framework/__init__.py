@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from experiments.framework.analysis import Analysis, Exclusion, Table
 from experiments.framework.arms import Arm, ArmDiff, FactorPrefix, factors_of
+from experiments.framework.crosses import Cross, CrossFigure
 from experiments.framework.executor import Limits
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
 from experiments.framework.figures import Bar, BarFigure, ScatterFigure, Stack, StackedFigure
@@ -59,6 +60,8 @@ __all__ = [
     "Bar",
     "BarFigure",
     "CallRecord",
+    "Cross",
+    "CrossFigure",
     "Exclusion",
     "FactorPrefix",
     "GridFigure",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
+from experiments.framework.crosses import CrossFigure, cross_table, draw_crosses
 from experiments.framework.journal import write_whole
 from experiments.framework.plain import visible
 from experiments.framework.plots import (
@@ -123,7 +124,7 @@ class ScatterFigure(BaseModel):
 
 Row = tuple[str | float | None, ...]
 """A label and its numbers; `None` is unknown."""
-AnyFigure = BarFigure | StackedFigure | ScatterFigure | LineFigure | GridFigure
+AnyFigure = BarFigure | StackedFigure | ScatterFigure | LineFigure | GridFigure | CrossFigure
 FigureData = Annotated[AnyFigure, Field(discriminator="kind")]
 
 
@@ -166,6 +167,8 @@ def draw(data: AnyFigure, folder: Path) -> DrawnFigure:
                 draw_lines(axes, data)
             case GridFigure():
                 draw_grid(axes, data)
+            case CrossFigure():
+                draw_crosses(axes, data)
         _dress(axes, data)
         png = _save(figure, "png", {"Software": None})
         svg = _save(figure, "svg", {"Date": None, "Creator": None})
@@ -189,6 +192,8 @@ def table_of(data: AnyFigure) -> tuple[tuple[str, ...], tuple[Row, ...]]:
         return line_table(data)
     if isinstance(data, GridFigure):
         return grid_table(data)
+    if isinstance(data, CrossFigure):
+        return cross_table(data)
     if not data.mark:
         return ("label", *data.parts), tuple((stack.label, *stack.values) for stack in data.stacks)
     return ("label", *data.parts, data.mark), tuple(
@@ -206,6 +211,8 @@ def _size(data: AnyFigure) -> tuple[float, float]:
             return 6.4, 5.4
         case LineFigure():
             return 9.0, 3.8
+        case CrossFigure():
+            return 9.0, 4.8
         case GridFigure() if data.bands:
             return 9.0, 7.4
         case GridFigure():
@@ -279,7 +286,7 @@ def _dress(axes: Axes, data: AnyFigure) -> None:
     axes.set_xlabel(short(data.axis, 100))
     axes.set_title(short(data.title, 90), loc="left", fontsize=11, fontweight="bold")
     if not isinstance(data, GridFigure):
-        both = isinstance(data, ScatterFigure | LineFigure)
+        both = isinstance(data, ScatterFigure | LineFigure | CrossFigure)
         axes.grid(axis="both" if both else "x", color="#dddddd", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -27,6 +27,10 @@ from serving.chat.traced_json import to_json
 from serving.errors import UsageError
 
 
+class TemplateRefusesError(UsageError):
+    """A template that raises on a conversation, in its own words, or that trips over it: a finding about templates."""
+
+
 class ChatTemplate:
     """One template, compiled once for text and once for text that carries origins."""
 
@@ -45,7 +49,7 @@ class ChatTemplate:
     def render(self, variables: Mapping[str, object]) -> str:
         """The text for `variables` (messages, tools, add_generation_prompt, …).
 
-        Raises: UsageError when the template itself refuses the conversation (its own words are kept).
+        Raises: TemplateRefusesError when the template itself refuses the conversation (its own words are kept).
         """
         return _run(self._plain, variables)
 
@@ -67,13 +71,13 @@ def _run(template: jinja2.Template, variables: Mapping[str, object]) -> str:
         return template.render(variables)
     except jinja2.TemplateError as error:
         reason = (error.message or type(error).__name__).rstrip(".")
-        raise UsageError(
+        raise TemplateRefusesError(
             f"The chat template refuses this conversation: {reason}. "
             "Change the messages, or use a model whose template accepts them."
         ) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         # A template that trips over its input ("can only concatenate str") raises Python's own errors.
-        raise UsageError(
+        raise TemplateRefusesError(
             f"The chat template fails on this conversation: {type(error).__name__}: {error}. "
             "Change the messages, or use a model whose template accepts them."
         ) from error

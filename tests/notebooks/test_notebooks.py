@@ -31,6 +31,7 @@ LESSONS = {
     "05_status_bar": Lesson("are the bar's and", most_cells=16),
     "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
     "04_tool_calling": Lesson("A form is not a skill", most_cells=14),
+    "06_chat_templates": Lesson("prove it, then grade it", most_cells=14),
 }
 
 

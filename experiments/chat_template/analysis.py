@@ -1,0 +1,147 @@
+"""What the records of the study `chat-template` say; every sentence is computed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from experiments.chat_template.names import NULL, TOOL_ROLE
+from experiments.chat_template.pairs import Compared, compare, lost_share, same_as_null
+from experiments.chat_template.tables import (
+    answers_table,
+    class_table,
+    compared_table,
+    drift_table,
+    tokens_table,
+)
+from experiments.framework import Analysis, Arm, Cross, CrossFigure, Exclusion, TrialRecord
+from experiments.framework.statistics import Interval, wilson
+from experiments.tool_calling.names import EXCLUDED
+from experiments.tool_calling.tables import count, percent, summed
+from serving.errors import UsageError
+
+
+def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
+    """Tables, the one figure and a conclusion; arms without a record are left out, prompts not asked are exclusions."""
+    asked = [record for record in records if EXCLUDED not in record.measures]
+    ran = [arm for arm in arms if any(record.arm == arm.name for record in asked)]
+    if not ran:
+        raise UsageError(
+            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
+        )
+    compared = compare(ran, asked)
+    titles = {arm.name: arm.title for arm in arms}
+    left_out = Counter(str(record.measures[EXCLUDED]) for record in records if EXCLUDED in record.measures)
+    return Analysis(
+        conclusion=" ".join(_conclusion(ran, asked, compared, titles)),
+        tables=(
+            answers_table(ran, asked),
+            *compared_table(compared, titles),
+            class_table(ran, asked),
+            tokens_table(ran, asked),
+            *drift_table(ran, asked),
+        ),
+        figures=tuple(_figure(ran, asked, compared)),
+        exclusions=tuple(Exclusion(reason=reason, trials=trials) for reason, trials in left_out.items()),
+    )
+
+
+def _conclusion(
+    arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared], titles: dict[str, str]
+) -> Iterator[str]:
+    calls = summed(records, "model_calls")
+    yield f"The server read the rendered ids in {summed(records, 'ids_equal')} of {calls} calls."
+    base = [record for record in records if record.arm == TOOL_ROLE]
+    right, total = count(base, "success")
+    if total:
+        yield f"{titles[TOOL_ROLE]}: {right} of {total} answers are right ({percent(wilson(right, total))})."
+    for one in compared:
+        if one.found:
+            yield _difference(one, titles)
+    silent = [one for one in compared if not one.found]
+    if silent:
+        yield _no_difference(silent, titles)
+    yield from _quadrants(arms, records, compared)
+    agreed, pairs = same_as_null(records)
+    if pairs:
+        yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
+
+
+def _difference(one: Compared, titles: dict[str, str]) -> str:
+    more = "raises" if one.effect.estimate > 0 else "lowers"
+    return (
+        f"“{titles[one.arm]}” {more} the share right by {one.effect.words('+.0f', scale=100)} points against "
+        f"“{titles[one.against]}” (n {one.pairs}, exact McNemar p {one.adjusted:.2g} after Holm)."
+    )
+
+
+def _no_difference(silent: Sequence[Compared], titles: dict[str, str]) -> str:
+    parts = []
+    for one in silent:
+        found = "nothing at all" if one.detectable is None else f"{100 * one.detectable:.0f} points"
+        other = "" if one.against == TOOL_ROLE else f" against “{titles[one.against]}”"
+        parts.append(
+            f"“{titles[one.arm]}”{other} {one.effect.words('+.0f', scale=100)} points (n {one.pairs}; {found})"
+        )
+    return f"No more than chance, with what the run would have found: {'; '.join(parts)}."
+
+
+def _quadrants(
+    arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared]
+) -> Iterator[str]:
+    """Which arms cost tokens, which cost answers: the first is exact, the second is a test."""
+    judged = {one.arm: one for one in compared if one.against == TOOL_ROLE}
+    groups: dict[tuple[bool, bool], list[str]] = {}
+    for arm in arms:
+        loss = lost_share(records, arm.name, against=TOOL_ROLE)
+        if arm.name not in judged or loss is None:
+            continue
+        breaks = judged[arm.name].found and judged[arm.name].effect.estimate < 0
+        words = f"“{arm.title}”" + (f" ({100 * loss.estimate:+.1f} %)" if loss.estimate else "")
+        groups.setdefault((loss.estimate > 0, breaks), []).append(words)
+    names = {
+        (True, True): "cost both cached tokens and right answers",
+        (True, False): "cost cached tokens, and no loss of right answers was found",
+        (False, True): "cost right answers and no cached tokens",
+        (False, False): "cost no cached tokens, and no loss of right answers was found",
+    }
+    for key, words in names.items():
+        if key in groups:
+            yield f"These {words}, the same right turn being sent: {', '.join(groups[key])}."
+
+
+def _figure(
+    arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared]
+) -> Iterator[CrossFigure]:
+    effects = {one.arm: one.effect for one in compared if one.against == TOOL_ROLE}
+    crosses = []
+    for arm in arms:
+        loss, effect = lost_share(records, arm.name, against=TOOL_ROLE), effects.get(arm.name)
+        if loss is not None and effect is not None and arm.name != NULL:
+            crosses.append(_cross(arm.title, loss, effect))
+    if crosses:
+        yield CrossFigure(
+            name="cache-and-answers",
+            title="What breaks the cache lies right, what breaks the model lies low",
+            axis="more prompt tokens lost than in the base, points of all prompt tokens",
+            other_axis="change of the share right, points",
+            crosses=tuple(crosses),
+            caption="Both against the base, paired by prompt, with 95 % bootstrap intervals over prompts. Lost tokens "
+            "are exact counts on each prompt's right turn, so that an arm whose turns fail early does not look cheap; "
+            "right answers are of real turns.",
+        )
+
+
+def _cross(label: str, loss: Interval, effect: Interval) -> Cross:
+    def points(value: float | None) -> float | None:
+        return None if value is None else 100 * value
+
+    return Cross(
+        label=label,
+        across=100 * loss.estimate,
+        across_low=points(loss.low),
+        across_high=points(loss.high),
+        up=100 * effect.estimate,
+        up_low=points(effect.low),
+        up_high=points(effect.high),
+    )
