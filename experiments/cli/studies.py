@@ -29,6 +29,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "prefix-cache": Known("experiments.prefix_cache:PrefixCacheStudy", served=True),
         "tool-calling": Known("experiments.tool_calling:ToolCallingStudy", served=True),
         "tool-calling-cost": Known("experiments.tool_calling:ToolCallingCostStudy", served=True),
+        "latency": Known("experiments.latency:LatencyStudy", served=True),
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),
         "status-bar": Known("experiments.status_bar:StatusBarStudy", served=True),
         "status-bar-thinking": Known("experiments.status_bar:StatusBarThinkingStudy", served=True),
