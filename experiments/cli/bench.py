@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from experiments.framework import Arm, Study
     from experiments.framework.study import Serve
-    from experiments.latency import Comparison
+    from experiments.latency.compare import Comparison
 
 app = typer.Typer(help="Measure a served model under load; `compare` puts two measurements side by side.")
 
@@ -43,7 +43,7 @@ def bench(
         list[str] | None,
         typer.Option(
             "--url",
-            help="A server that runs already; repeat it to work through several. Else one is started.",
+            help="A server that runs already; repeat it for several. Else one is started.",
         ),
     ] = None,
     model: Annotated[
@@ -104,7 +104,7 @@ def bench(
     if ctx.invoked_subcommand is not None:
         return
     from experiments.framework import RunOptions, Size, publish, run_study
-    from experiments.latency import LatencyStudy
+    from experiments.latency.study import LatencyStudy
 
     if (files is None) != (dtype is None) or (files is not None and not url):
         raise UsageError(
@@ -166,7 +166,7 @@ def compare(
 
     Example: ctxlab bench compare runs/before runs/after
     """
-    from experiments.latency import compare_runs
+    from experiments.latency.compare import compare_runs
 
     found = compare_runs(first, second)
     if as_json:
@@ -199,7 +199,8 @@ def grid(
     turns: int,
 ) -> tuple[Arm, ...]:
     """Every load with every shape, the least loaded cells first."""
-    from experiments.latency import Shape, cells
+    from experiments.latency import cells
+    from experiments.latency.workload import Shape
 
     shapes = [
         Shape(prompt_tokens=prompt, output_tokens=output, hit_percent=hit, turns=turns)

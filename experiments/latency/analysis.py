@@ -97,8 +97,8 @@ def _floor_table(cells: Sequence[Arm], found: Sequence[Share]) -> Table:
         ),
         rows=tuple(rows),
         note="The floor is the least time that the machine's measured bandwidth and matrix rate allow for the "
-        "work that no engine can leave out. Measured: mean TTFT for a prefill, mean TPOT for a decode step; under load a TTFT "
-        "holds queueing too. More than 100 % beyond its interval is impossible: a ceiling is wrong.",
+        "work that no engine can leave out. Measured: mean TTFT for a prefill, mean TPOT for a decode step; under "
+        "load a TTFT holds queueing too. More than 100 % beyond its interval is impossible: a ceiling is wrong.",
     )
 
 
@@ -119,8 +119,8 @@ def _reuse_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
         title="Reuse",
         columns=("cell", "asked", "cached share", "calls", "calls with predicted == reported"),
         rows=tuple(rows),
-        note="Asked is of the first prompt of a conversation. A run stops at the first call whose reported reuse is more "
-        "than one block from what was asked.",
+        note="Asked is of the first prompt of a conversation. A run stops at the first call whose reported reuse "
+        "is more than one block from what was asked.",
     )
 
 

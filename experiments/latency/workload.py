@@ -14,21 +14,9 @@ from serving.client.requests import JsonObject
 
 FIRST_ID: Final = 1000
 """Token ids below this are single bytes and controls in most vocabularies."""
-WORDS: Final = tuple(
-    [
-        "time",
-        "year",
-        "way",
-        "day",
-        "man",
-        "thing",
-        "world",
-        "life",
-        "hand",
-        "part",
-        "child",
-        "eye",
-        "place",
+WORDS: Final = (
+    *("time", "year", "way", "day", "man", "thing", "world", "life", "hand", "part", "child", "eye", "place"),
+    *(
         "work",
         "week",
         "case",
@@ -41,6 +29,8 @@ WORDS: Final = tuple(
         "water",
         "room",
         "mother",
+    ),
+    *(
         "area",
         "money",
         "story",
@@ -53,6 +43,8 @@ WORDS: Final = tuple(
         "business",
         "issue",
         "side",
+    ),
+    *(
         "kind",
         "head",
         "house",
@@ -65,15 +57,7 @@ WORDS: Final = tuple(
         "line",
         "end",
         "member",
-        "law",
-        "car",
-        "city",
-        "name",
-        "team",
-        "minute",
-        "idea",
-        "body",
-    ]
+    ),
 )
 """One token each in most vocabularies, with the space before it."""
 
