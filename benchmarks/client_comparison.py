@@ -121,7 +121,9 @@ def throughput_error(client: str, case: str, rate: float, logs: Sequence[dict]) 
     return 100 * (rate / (tokens / ((max(ends) - begin) / 1e9)) - 1)
 
 
-def run_side(client: str, python: str, stub: Stub, case: str, streams: int, requests: int, tokenizer: str) -> Side:
+def run_side(
+    client: str, python: str, stub: Stub, case: str, streams: int, requests: int, tokenizer: str
+) -> Side:
     """One client's load in its own process."""
     job = {
         "base_url": stub.base_url,
@@ -131,7 +133,7 @@ def run_side(client: str, python: str, stub: Stub, case: str, streams: int, requ
         "output_tokens": sum(beat.tokens for beat in TIMED[case]),
         "tokenizer": tokenizer,
     }
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [python, "-m", "benchmarks.client_peers", client],
         input=json.dumps(job),
         capture_output=True,
@@ -158,18 +160,24 @@ def verdicts(sides: Sequence[Side]) -> list[str]:
             continue
         best = min(others, key=lambda error: abs(error.bias.estimate))
         if _least(mine.bias) > _most(best.bias):
-            wrong.append(f"{' '.join(map(str, key))}: ours {mine.bias.words()}, {best.client} {best.bias.words()} ms")
+            wrong.append(
+                f"{' '.join(map(str, key))}: ours {mine.bias.words()}, {best.client} {best.bias.words()} ms"
+            )
         if mine.judged == "tokens" and mine.measure == "ttft" and mine.case in TELLING:
             vllm = next((error for error in others if error.client == "vllm"), None)
             if vllm is not None and not _most(mine.bias) < _least(vllm.bias):
-                wrong.append(f"{' '.join(map(str, key))}: ours is not strictly closer to the tokens than vllm")
+                wrong.append(
+                    f"{' '.join(map(str, key))}: ours is not strictly closer to the tokens than vllm"
+                )
     return wrong
 
 
 def main() -> None:
     """Print one line a case, number of streams and client, then the verdict; write the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--guidellm", metavar="PYTHON", help="guidellm's environment; without it, two clients")
+    parser.add_argument(
+        "--guidellm", metavar="PYTHON", help="guidellm's environment; without it, two clients"
+    )
     parser.add_argument("--rounds", type=int, default=6, help="calls a stream (64 streams: a third)")
     parser.add_argument("--streams", type=int, nargs="*", default=STREAMS)
     parser.add_argument("--cases", nargs="*", default=tuple(TIMED))
@@ -194,7 +202,10 @@ def main() -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "comparison.json").write_text(json.dumps(_as_json(sides, wrong), indent=1) + "\n")
-    print("\n".join(wrong) or "ours is nowhere worse than the best other, and closer to the tokens where it has to be")
+    print(
+        "\n".join(wrong)
+        or "ours is nowhere worse than the best other, and closer to the tokens where it has to be"
+    )
     sys.exit(1 if wrong else 0)
 
 

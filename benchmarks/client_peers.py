@@ -16,11 +16,17 @@ import json
 import os
 import resource
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments.latency.workload import Shape
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class Job:
     extra: dict[str, object] = field(default_factory=dict)
     """Further fields of vLLM's and our request bodies."""
     prompt_tokens: int = 8
+    """In words, which most vocabularies have as one token each."""
+    seed: int = 0
+    """Of the prompts: another one meets none of the last load's blocks in a server's cache."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +71,15 @@ def ours(job: Job) -> Reported:
     """`ctxlab bench`'s own generator."""
     from experiments.latency.definitions import times_of, whole_run
     from experiments.latency.load import closed_loop
-    from experiments.latency.workload import Asking, Shape, conversations
+    from experiments.latency.workload import WORDS, Asking, conversations
     from serving.client import AsyncClient, Surface
 
-    shape = Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
+    shape = _shape(job)
     asking = Asking(job.case, Surface.CHAT, job.output_tokens, None, is_vllm=True)
 
     async def load() -> Reported:
         async with AsyncClient(job.base_url) as client:
-            todo = conversations(shape, job.requests, 30, [0])
+            todo = conversations(shape, job.requests, len(WORDS), [job.seed])
             loaded = await closed_loop(client, asking, shape, todo, job.streams)
         exchanges = [call.exchange.raise_for_error() for call in loaded.calls]
         rate = whole_run(exchanges)
@@ -98,16 +107,19 @@ def vllm_bench(job: Job) -> Reported:
         "base-url": job.base_url,
         "model": job.case,
         "tokenizer": job.tokenizer,
-        "dataset-name": "random",
-        "random-input-len": job.prompt_tokens,
-        "random-output-len": job.output_tokens,
+        "dataset-name": "custom",
+        "custom-output-len": job.output_tokens,
         "num-prompts": job.requests,
         "max-concurrency": job.streams,
         "ready-check-timeout-sec": 0,
         "extra-body": json.dumps(job.extra),
     }
     flags = [f"--{name}={value}" for name, value in words.items()]
-    found = main(parser.parse_args([*flags, "--disable-tqdm", "--save-detailed"]))
+    switches = ("--disable-tqdm", "--save-detailed", "--skip-chat-template", "--disable-shuffle")
+    with tempfile.TemporaryDirectory() as folder:
+        prompts = Path(folder) / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts_of(job)))
+        found = main(parser.parse_args([*flags, f"--dataset-path={prompts}", *switches]))
     calls = []
     for start, ttft, gaps, latency, tokens in zip(
         *(found[name] for name in ("start_times", "ttfts", "itls", "latencies", "output_lens")), strict=True
@@ -159,6 +171,20 @@ def guidellm(job: Job) -> Reported:
     )
 
 
+def prompts_of(job: Job) -> list[str]:
+    """The texts that our generator sends, for a client that takes a file of them."""
+    from experiments.latency.workload import WORDS, conversations
+
+    todo = conversations(_shape(job), job.requests, len(WORDS), [job.seed])
+    return [" ".join(WORDS[number] for number in one.pieces[0]) for one in todo]
+
+
+def _shape(job: Job) -> Shape:
+    from experiments.latency.workload import Shape
+
+    return Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
+
+
 CLIENTS: dict[str, Callable[[Job], Reported]] = {"ours": ours, "vllm": vllm_bench, "guidellm": guidellm}
 
 
@@ -166,7 +192,7 @@ def main() -> None:
     """Run the job's short and long load, and print the long one's report with the stub's own logs of it."""
     run = CLIENTS[sys.argv[1]]
     job = Job(**json.load(sys.stdin))
-    short = Job(**{**asdict(job), "requests": job.streams})
+    short = replace(job, requests=job.streams, seed=job.seed + 1)
     with contextlib.redirect_stdout(sys.stderr):  # the clients print their own tables
         spent = [_spent_by(run, short)[0]]
         _drain_logs(job.base_url)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -105,6 +107,7 @@ def bench(
         return
     from experiments.framework import RunOptions, Size, publish, run_study
     from experiments.latency.study import LatencyStudy
+    from serving.models import ensure
 
     if (files is None) != (dtype is None) or (files is not None and not url):
         raise UsageError(
@@ -130,13 +133,18 @@ def bench(
         with_ceilings=here and (not urls or files is not None),
     )
     folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
-    options = RunOptions(arguments={"chat": chat}, resume_command="give the same command again")
+    again = shlex.join(["ctxlab", *sys.argv[1:]])
+    options = RunOptions(arguments={"chat": chat}, resume_command=again)
     with ending_politely(), ConsoleProgress() as progress:
         serve = (
             _at_urls(model, _key(api_key_env), files, dtype, device if here else None, chat=chat)
             if urls
             else serve_study(study.name, progress)
         )
+        if not urls:
+            ensure(
+                str(study.base["engine.model"]), progress=progress
+            )  # a mistyped name must not leave a folder
         plain_study = cast("Study[object]", study)
         failure: InequalityError | None = None
         try:
@@ -146,7 +154,7 @@ def bench(
         except InequalityError as error:
             failure = error
         progress.begin("write the report")
-        page = publish(plain_study, folder)
+        page = publish(plain_study, folder, reproduce=("make setup", f".venv/bin/{again}"))
         if csv:
             from experiments.latency.export import export_csv
 

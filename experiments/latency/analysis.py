@@ -26,9 +26,10 @@ TIMES: Final = (
 
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
-    """Tables, figures and the sentence; `arms` give order and titles, cells without a record are left out."""
-    present = {record.arm for record in records}
-    cells = [arm for arm in arms if arm.name in present and arm.name != CEILINGS]
+    """Tables, figures and the sentence; cells come in the order of `arms`, those that a run has beyond them after."""
+    present = dict.fromkeys(record.arm for record in records)
+    known = [arm.name for arm in arms if arm.name in present]
+    cells = [name for name in dict.fromkeys((*known, *sorted(present))) if name != CEILINGS]
     found = shares(records)
     figures = (*_sweep(cells, records), *_hits(cells, records), *_floor_figure(cells, found))
     return Analysis(
@@ -50,17 +51,17 @@ def interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval
     return bounded(np.asarray(values, dtype=np.float64)[:, None]) if values else None
 
 
-def _times_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
+def _times_table(cells: Sequence[str], records: Sequence[TrialRecord]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for arm in cells:
-        own = [record for record in records if record.arm == arm.name]
-        found = (interval(records, arm.name, measure) for measure, _, _ in TIMES)
+    for name in cells:
+        own = [record for record in records if record.arm == name]
+        found = (interval(records, name, measure) for measure, _, _ in TIMES)
         shown = [
             None if one is None else one.words(".3g", scale=scale)
             for one, (_, _, scale) in zip(found, TIMES, strict=True)
         ]
         requests = sum(int(record.measures.get("requests") or 0) for record in own)
-        rows.append((arm.name, requests, *shown, _steady(own)))
+        rows.append((name, requests, *shown, _steady(own)))
     return Table(
         title="Times and rates",
         columns=("cell", "requests", *(title for _, title, _ in TIMES), "steady"),
@@ -71,7 +72,7 @@ def _times_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
     )
 
 
-def _floor_table(cells: Sequence[Arm], found: Sequence[Share]) -> Table:
+def _floor_table(cells: Sequence[str], found: Sequence[Share]) -> Table:
     rows = [
         (
             share.arm,
@@ -102,10 +103,10 @@ def _floor_table(cells: Sequence[Arm], found: Sequence[Share]) -> Table:
     )
 
 
-def _reuse_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
+def _reuse_table(cells: Sequence[str], records: Sequence[TrialRecord]) -> Table:
     rows: list[tuple[Cell, ...]] = []
-    for arm in cells:
-        own = [record for record in records if record.arm == arm.name]
+    for name in cells:
+        own = [record for record in records if record.arm == name]
         calls = [call for record in own for call in record.calls]
         known = [(c.prompt_tokens, c.cached_tokens) for c in calls]
         whole = [(p, c) for p, c in known if p is not None and c is not None]
@@ -114,7 +115,7 @@ def _reuse_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             c.predicted_tokens is not None and c.predicted_tokens == c.cached_tokens for c in calls
         )
         asked = own[0].factors["load.hit_percent"]
-        rows.append((arm.name, f"{asked} %", share, len(calls), predicted))
+        rows.append((name, f"{asked} %", share, len(calls), predicted))
     return Table(
         title="Reuse",
         columns=("cell", "asked", "cached share", "calls", "calls with predicted == reported"),
@@ -124,37 +125,49 @@ def _reuse_table(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
     )
 
 
-def _sweep(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> list[AnyFigure]:
+def _sweep(cells: Sequence[str], records: Sequence[TrialRecord]) -> list[AnyFigure]:
     """Throughput over concurrency, one line for every shape with at least two points."""
-    groups: dict[str, dict[float, Interval]] = {}
-    for arm, factors in _factors(cells, records):
-        rate = interval(records, arm.name, "full_output_tokens_per_s")
-        clients = factors["load.concurrency"]
-        if factors["load.kind"] == "closed" and rate is not None and isinstance(clients, int):
-            groups.setdefault(arm.name.partition("-")[2], {})[clients] = rate
-    kept = {shape: points for shape, points in groups.items() if len(points) > 1}
-    if not kept:
-        return []
-    return [_lines("throughput", "Throughput over concurrency", "clients", "output tokens/s", kept, 1.0)]
-
-
-def _hits(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> list[AnyFigure]:
-    """TTFT over the share of the prompt that was cached."""
-    groups: dict[str, dict[float, Interval]] = {}
-    for arm, factors in _factors(cells, records):
-        ttft = interval(records, arm.name, "ttft_p50_s")
-        percent, turns = factors["load.hit_percent"], factors["load.turns"]
-        if ttft is not None and isinstance(percent, int) and turns == 1:
-            groups.setdefault(arm.name.rpartition("-h")[0], {})[percent] = ttft
-    kept = {shape: points for shape, points in groups.items() if len(points) > 1}
-    if not kept:
-        return []
-    title = "What a cached beginning saves"
-    return [
-        _lines(
-            "ttft-over-reuse", title, "asked share of the prompt in the cache (%)", "TTFT p50 (ms)", kept, 1e3
-        )
+    closed = [
+        (name, factors) for name, factors in _factors(cells, records) if factors["load.kind"] == "closed"
     ]
+    groups = _grouped(closed, records, "load.concurrency", "full_output_tokens_per_s")
+    title = "Throughput over concurrency"
+    return [_lines("throughput", title, "clients", "output tokens/s", groups, 1.0)] if groups else []
+
+
+def _hits(cells: Sequence[str], records: Sequence[TrialRecord]) -> list[AnyFigure]:
+    """TTFT over the share of the prompt that was cached."""
+    single = [(name, factors) for name, factors in _factors(cells, records) if factors["load.turns"] == 1]
+    groups = _grouped(single, records, "load.hit_percent", "ttft_p50_s")
+    title, axis = "What a cached beginning saves", "asked share of the prompt in the cache (%)"
+    return [_lines("ttft-over-reuse", title, axis, "TTFT p50 (ms)", groups, 1e3)] if groups else []
+
+
+def _grouped(
+    cells: Sequence[tuple[str, dict[str, object]]], records: Sequence[TrialRecord], axis: str, measure: str
+) -> dict[str, dict[float, Interval]]:
+    """Cells that differ in `axis` alone, as label → place → interval; a single cell is no line."""
+    groups: dict[str, dict[float, Interval]] = {}
+    for name, factors in cells:
+        place, found = factors[axis], interval(records, name, measure)
+        if found is not None and isinstance(place, int | float):
+            groups.setdefault(_label(factors, axis), {})[place] = found
+    return {label: points for label, points in groups.items() if len(points) > 1}
+
+
+def _label(factors: dict[str, object], axis: str) -> str:
+    words = {
+        "load.prompt_tokens": f"{factors['load.prompt_tokens']} in",
+        "load.output_tokens": f"{factors['load.output_tokens']} out",
+        "load.hit_percent": f"{factors['load.hit_percent']} % cached",
+        "load.turns": f"{factors['load.turns']} turns" if factors["load.turns"] != 1 else "",
+        "load.concurrency": f"{factors['load.concurrency']} at once"
+        if factors["load.kind"] == "closed"
+        else "",
+        "load.rate_per_s": f"{factors['load.rate_per_s']}/s" if factors["load.kind"] == "poisson" else "",
+        "engine.url": str(factors.get("engine.url", "")),
+    }
+    return ", ".join(word for path, word in words.items() if word and path != axis)
 
 
 def _lines(
@@ -178,7 +191,7 @@ def _lines(
     return LineFigure(name=name, title=title, axis=axis, value_axis=height, places=places, lines=lines)
 
 
-def _floor_figure(cells: Sequence[Arm], found: Sequence[Share]) -> list[AnyFigure]:
+def _floor_figure(cells: Sequence[str], found: Sequence[Share]) -> list[AnyFigure]:
     bars = tuple(
         Bar(
             label=f"{share.arm}, {share.phase}",
@@ -194,7 +207,7 @@ def _floor_figure(cells: Sequence[Arm], found: Sequence[Share]) -> list[AnyFigur
     return [BarFigure(name="shares", title="How close to the machine's floor", axis=axis, bars=bars)]
 
 
-def _conclusion(cells: Sequence[Arm], records: Sequence[TrialRecord], found: Sequence[Share]) -> str:
+def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Sequence[Share]) -> str:
     parts = []
     rates = [
         (arm, rate) for arm in cells if (rate := interval(records, arm.name, "full_output_tokens_per_s"))
@@ -212,19 +225,19 @@ def _conclusion(cells: Sequence[Arm], records: Sequence[TrialRecord], found: Seq
             )
     if not found:
         parts.append("No ceiling was measured, so no share of a floor is told.")
-    unsteady = [arm.name for arm in cells if _unsteady(records, arm.name)]
+    unsteady = [name for name in cells if _unsteady(records, name)]
     if unsteady:
         parts.append(f"Not steady in some trial: {', '.join(unsteady)}.")
     return " ".join(parts)
 
 
-def _factors(cells: Sequence[Arm], records: Sequence[TrialRecord]) -> list[tuple[Arm, dict[str, object]]]:
+def _factors(cells: Sequence[str], records: Sequence[TrialRecord]) -> list[tuple[str, dict[str, object]]]:
     first = {record.arm: dict[str, object](record.factors) for record in reversed(records)}
-    return [(arm, first[arm.name]) for arm in cells if arm.name != AGAIN]
+    return [(name, first[name]) for name in cells if name != AGAIN]
 
 
-def _in_order(cells: Sequence[Arm], found: Sequence[Share]) -> list[Share]:
-    places = {arm.name: place for place, arm in enumerate(cells)}
+def _in_order(cells: Sequence[str], found: Sequence[Share]) -> list[Share]:
+    places = {name: place for place, name in enumerate(cells)}
     return sorted((share for share in found if share.arm in places), key=lambda share: places[share.arm])
 
 

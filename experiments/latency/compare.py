@@ -118,7 +118,10 @@ class _Side:
     def __init__(self, base: Mapping[str, JsonValue], records: Sequence[TrialRecord]) -> None:
         self.base = base
         self.records = records
-        self.cells = {_load(record): record.arm for record in records if record.arm != CEILINGS}
+        several = len({record.factors.get("engine.url") for record in records}) > 1
+        self.cells = {
+            _load(record, with_url=several): record.arm for record in records if record.arm != CEILINGS
+        }
 
     @staticmethod
     def read(folder: Path) -> _Side:
@@ -131,8 +134,10 @@ class _Side:
         return _Side(identity.base, records)
 
 
-def _load(record: TrialRecord) -> str:
-    chosen = {path: v for path, v in record.factors.items() if path.startswith(("load.", "harness."))}
+def _load(record: TrialRecord, *, with_url: bool) -> str:
+    """What makes two cells the same; two servers are compared, but those of one run are kept apart."""
+    kept = ("load.", "harness.", "engine.url") if with_url else ("load.", "harness.")
+    chosen = {path: value for path, value in record.factors.items() if path.startswith(kept)}
     return repr(sorted(chosen.items()))
 
 

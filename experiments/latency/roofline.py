@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
+from serving.engine.machine import inspect_machine
 from serving.errors import LabError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def reach(dtype: str, device: str) -> Ceilings:
     number = getattr(torch, dtype, None)
     if not isinstance(number, torch.dtype):
         raise LabError(f"Expected a number type of torch, such as float32 or bfloat16, got {dtype!r}.")
+    torch.set_num_threads(len(inspect_machine().cores))
     wait = torch.cuda.synchronize if device == "cuda" else _nothing
     return Ceilings(
         device=device,
@@ -90,7 +92,7 @@ def _triad(device: str, wait: Callable[[], None]) -> float:
     wide = (
         torch.float32
     )  # half-width sums are slow on many processors, and memory does not ask what the bytes mean
-    count = TRIAD_BYTES[device] // wide.itemsize
+    count = size // wide.itemsize
     a, b, c = (torch.full((count,), 1.0, dtype=wide, device=device) for _ in range(3))
     best = _best(lambda: torch.add(b, c, alpha=3.0, out=a), wait)
     return 3 * count * wide.itemsize / best

@@ -111,10 +111,17 @@ class Completing(VllmLike):
     def _pieces(self, ids: list[int], output: list[int]) -> Iterator[Send]:
         for place, token in enumerate(output):
             last = place == len(output) - 1
-            choice: Json = {"index": 0, "text": "x", "token_ids": [token], "finish_reason": "length" if last else None}
+            choice: Json = {
+                "index": 0,
+                "text": "x",
+                "token_ids": [token],
+                "finish_reason": "length" if last else None,
+            }
             if place == 0:
                 choice["prompt_token_ids"] = ids
-            yield Send(2 + place, sse({"id": "c", "object": "text_completion", "choices": [choice]}), token=True)
+            yield Send(
+                2 + place, sse({"id": "c", "object": "text_completion", "choices": [choice]}), token=True
+            )
 
 
 class CompletingLiar(Completing):

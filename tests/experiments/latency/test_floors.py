@@ -44,16 +44,14 @@ def test_a_model_with_experts_or_an_unknown_type_has_no_floor(tmp_path: Path) ->
     assert read_figures(tmp_path, "float32") is None
     (tmp_path / "config.json").write_text(json.dumps(QWEN3))
     assert read_figures(tmp_path, "int4") is None
-    with pytest.raises(LabError, match="config.json"):
+    with pytest.raises(LabError, match=r"config\.json"):
         read_figures(tmp_path / "nowhere", "float32")
 
 
 @given(st.integers(1, 400), st.integers(0, 400), st.integers(1, 400))
 def test_computing_a_prompt_in_two_parts_is_as_much_attention_as_in_one(a: int, cached: int, b: int) -> None:
     whole = prefill_work(FIGURES, uncached=a + b, cached=cached).flop
-    parts = sum(
-        prefill_work(FIGURES, uncached=n, cached=k).flop for n, k in ((a, cached), (b, cached + a))
-    )
+    parts = sum(prefill_work(FIGURES, uncached=n, cached=k).flop for n, k in ((a, cached), (b, cached + a)))
     assert parts - whole == 2 * FIGURES.score_weights  # a second row of scores
 
 
@@ -86,7 +84,9 @@ def test_a_batch_is_counted_at_the_steps_of_each_call() -> None:
 def records(ttft_s: float, *, seeds: int, tpot_s: float = 1.0) -> list:
     found = []
     for seed in range(seeds):
-        found.append(record_of("ceilings", seed, {"ceiling_bytes_per_s": 1e9, "ceiling_flop_per_s": 1e10 + seed}))
+        found.append(
+            record_of("ceilings", seed, {"ceiling_bytes_per_s": 1e9, "ceiling_flop_per_s": 1e10 + seed})
+        )
         work = {"prefill_flop": 1e10, "prefill_bytes": 1e6, "decode_flop": 1e6, "decode_bytes": 1e8}
         times = {"ttft_mean_s": ttft_s, "tpot_mean_s": tpot_s}
         found.append(record_of("c1", seed, {**work, **times}))

@@ -63,7 +63,9 @@ def test_a_load_keeps_its_times_and_rates(folder: Path) -> None:
         assert record.measures["ttft_p50_s"] and record.measures["tpot_mean_s"]
         assert record.measures["run_output_tokens_per_s"]
         concurrency = record.factors["load.concurrency"]
-        assert record.measures["requests"] == (9 if record.factors["load.turns"] == 3 else max(3, 2 * concurrency))
+        assert record.measures["requests"] == (
+            9 if record.factors["load.turns"] == 3 else max(3, 2 * concurrency)
+        )
 
 
 def test_a_closed_loop_never_has_more_calls_at_once_than_clients(folder: Path) -> None:
@@ -85,7 +87,10 @@ def test_the_page_and_the_export_hold_every_cell(folder: Path, tmp_path: Path) -
 
 def test_two_runs_are_compared_cell_by_cell_and_seed_by_seed(folder: Path) -> None:
     found = compare_runs(folder, folder)
-    assert {difference.cell for difference in found.differences} == {*(arm.name for arm in LOADS), cells.AGAIN}
+    assert {difference.cell for difference in found.differences} == {
+        *(arm.name for arm in LOADS),
+        cells.AGAIN,
+    }
     assert all(difference.effect.interval.estimate == 0 for difference in found.differences)
     assert not any(difference.told_apart for difference in found.differences)
     assert found.only_first == found.only_second == ()
@@ -126,7 +131,9 @@ def test_several_servers_are_worked_through_as_one_queue(stub: Stub, tmp_path: P
         records = list(read_records(tmp_path / "run"))
         assert len(records) == 2 * len(LOADS) + 1
         urls = [record.factors["engine.url"] for record in records]
-        assert urls == sorted(urls, key=[*dict.fromkeys(urls)].index)  # one server is done before the next begins
+        assert urls == sorted(
+            urls, key=[*dict.fromkeys(urls)].index
+        )  # one server is done before the next begins
         assert len(other.all_logs()) > 0
 
 
