@@ -92,10 +92,19 @@ def _triad(device: str, wait: Callable[[], None]) -> float:
     wide = (
         torch.float32
     )  # half-width sums are slow on many processors, and memory does not ask what the bytes mean
-    count = size // wide.itemsize
+    count = _triad_bytes(device) // wide.itemsize
     a, b, c = (torch.full((count,), 1.0, dtype=wide, device=device) for _ in range(3))
     best = _best(lambda: torch.add(b, c, alpha=3.0, out=a), wait)
     return 3 * count * wide.itemsize / best
+
+
+def _triad_bytes(device: str) -> int:
+    """Of one array: less than usual on a graphics card of which an idle engine has left little free."""
+    import torch
+
+    if device != "cuda":
+        return TRIAD_BYTES[device]
+    return min(TRIAD_BYTES[device], torch.cuda.mem_get_info()[0] // 8)
 
 
 def _product(number: torch.dtype, device: str, wait: Callable[[], None]) -> float:

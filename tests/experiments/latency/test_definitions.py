@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.latency.definitions import (
@@ -57,6 +57,7 @@ def test_guidellm_counts_the_prefill_into_its_time_per_token() -> None:
     assert read.itl_s == pytest.approx([0.02])
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.001, 1), KINDS, st.integers(1, 4)), min_size=1, max_size=20))
 def test_the_gaps_of_a_stream_add_up_to_its_latency_after_the_first_token(
     steps: list[tuple[float, ChunkKind, int]],

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.latency.floors import Ceiling, ModelFigures, decode_work, prefill_work, read_figures
@@ -48,6 +48,7 @@ def test_a_model_with_experts_or_an_unknown_type_has_no_floor(tmp_path: Path) ->
         read_figures(tmp_path / "nowhere", "float32")
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.integers(0, 400), st.integers(1, 400))
 def test_computing_a_prompt_in_two_parts_is_as_much_attention_as_in_one(a: int, cached: int, b: int) -> None:
     whole = prefill_work(FIGURES, uncached=a + b, cached=cached).flop
@@ -55,6 +56,7 @@ def test_computing_a_prompt_in_two_parts_is_as_much_attention_as_in_one(a: int, 
     assert parts - whole == 2 * FIGURES.score_weights  # a second row of scores
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 64), st.integers(1, 4000), st.integers(0, 4000))
 def test_a_step_for_more_sequences_is_never_less_work_and_a_shared_beginning_is_read_once(
     batch: int, context: int, shared: int

@@ -24,6 +24,7 @@ from tests.support.made_load import exchange_of
 ASKING = Asking(model="m", surface=Surface.TOKEN_IN, output_tokens=3, salt="s", is_vllm=True)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.floats(0.01, 100), st.integers(1, 60), st.integers(0, 5))
 def test_arrivals_rise_and_are_the_same_for_the_same_seed(rate: float, count: int, seed: int) -> None:
     due = poisson_arrivals(rate, count, [seed])
@@ -39,7 +40,7 @@ def test_arrivals_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
     assert gaps.std() == pytest.approx(0.25, rel=0.03)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(2, 300), st.integers(0, 100), st.sampled_from([16, 32, 128]), st.integers(0, 3))
 def test_the_reuse_of_whole_blocks_is_always_within_the_bound(
     prompt: int, percent: int, block: int, seed: int
