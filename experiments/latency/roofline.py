@@ -44,8 +44,8 @@ class Ceilings(BaseModel):
     dtype: str
     threads: int
     bytes_per_s: PositiveFloat
-    """Of a triad a = b + s · c, two arrays read and one written. The write counts once: whether a processor reads a
-    line before it writes it is its own affair, and to count that would lower no floor."""
+    """The better of a triad a = b + s · c and of a sum. The triad's write counts once although many processors read a
+    line before they write it, so where that costs it, the sum, which only reads as decoding does, is the ceiling."""
     flop_per_s: PositiveFloat
     """Of the product of two square matrices: 2 n³ operations."""
 
@@ -81,12 +81,12 @@ def reach(dtype: str, device: str) -> Ceilings:
         device=device,
         dtype=dtype,
         threads=torch.get_num_threads(),
-        bytes_per_s=_triad(device, wait),
+        bytes_per_s=_bandwidth(device, wait),
         flop_per_s=_product(number, device, wait),
     )
 
 
-def _triad(device: str, wait: Callable[[], None]) -> float:
+def _bandwidth(device: str, wait: Callable[[], None]) -> float:
     import torch
 
     wide = (
@@ -94,8 +94,9 @@ def _triad(device: str, wait: Callable[[], None]) -> float:
     )  # half-width sums are slow on many processors, and memory does not ask what the bytes mean
     count = _triad_bytes(device) // wide.itemsize
     a, b, c = (torch.full((count,), 1.0, dtype=wide, device=device) for _ in range(3))
-    best = _best(lambda: torch.add(b, c, alpha=3.0, out=a), wait)
-    return 3 * count * wide.itemsize / best
+    array = count * wide.itemsize
+    triad = 3 * array / _best(lambda: torch.add(b, c, alpha=3.0, out=a), wait)
+    return max(triad, array / _best(a.sum, wait))
 
 
 def _triad_bytes(device: str) -> int:
