@@ -10,7 +10,8 @@ are held against those stamps twice:
 - **own**: under the client's own definition (`experiments/latency/definitions.py`): does it measure what it says?
 - **tokens**: under the definition that only tokens count, the same for all: is it what a user waits for?
 
-TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's mean gap). Bias is
+TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's median gap, so that two
+chunks that a busy machine delivers at once do not count twice). Bias is
 their mean with a 95 % bootstrap interval over requests, spread the range from their 2.5th to their 97.5th percentile.
 The throughput error is in percent of what the stub sent in the time that the client's own definition covers. The
 trips of the request and of the token are in every error, the same for all clients. Clients take turns case by case.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -101,8 +103,8 @@ def chunks_of(case: str, log: dict) -> list[Chunk]:
 
 def differences(call: dict, truth: CallTimes) -> dict[str, float]:
     """Reported − sent in seconds, of what both know."""
-    reported = {"ttft": call["ttft_s"], "itl": _mean(call["itl_s"]), "tpot": call["tpot_s"]}
-    sent = {"ttft": truth.ttft_s, "itl": _mean(truth.itl_s), "tpot": truth.tpot_s}
+    reported = {"ttft": call["ttft_s"], "itl": _median(call["itl_s"]), "tpot": call["tpot_s"]}
+    sent = {"ttft": truth.ttft_s, "itl": _median(truth.itl_s), "tpot": truth.tpot_s}
     return {
         name: reported[name] - there
         for name, there in sent.items()
@@ -241,8 +243,8 @@ def _as_json(sides: Sequence[Side], wrong: Sequence[str]) -> dict[str, object]:
     }
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
 
 
 def _least(bias: Interval) -> float:

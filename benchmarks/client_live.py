@@ -3,7 +3,7 @@
     ctxlab serve --model qwen3-nano-shape --port 8000        # in another terminal
     python -m benchmarks.client_live --url http://127.0.0.1:8000 --model qwen3-nano-shape
 
-Both send the same texts as chat requests, ask for the same number of output tokens (`ignore_eos`), and keep the same
+Both send chat requests of as many prompt tokens (ours of words that are one token each, vLLM's of random ones), ask for the same number of output tokens (`ignore_eos`), and keep the same
 number of calls running; every load has texts of its own, so that no side meets the other's blocks in the cache. They
 alternate, ours first in every other pair. Both numbers are shown
 under each definition: over the whole run (vLLM's, to the end of the run; ours, to the last token), and for ours also
@@ -50,7 +50,7 @@ def main() -> None:
     for pair in range(options.pairs):
         order = ("ours", "vllm") if pair % 2 == 0 else ("vllm", "ours")
         rates = {
-            client: _rate(client, {**job, "seed": 4 * pair + 2 * turn}) for turn, client in enumerate(order)
+            client: _rate(client, {**job, "seed": 8 * pair + 4 * turn}) for turn, client in enumerate(order)
         }
         rows.append([rates["ours"], rates["vllm"]])
         print(f"pair {pair}: ours {rates['ours']:.2f}, vllm {rates['vllm']:.2f} output tokens/s", flush=True)

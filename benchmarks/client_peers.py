@@ -3,8 +3,8 @@
     echo '{"base_url": …}' | python -m benchmarks.client_peers ours
 
 Reads a `Job` as JSON from standard input and writes what the client itself reports as JSON to standard output, times
-in seconds. Every load is run twice, short and long: the difference is what a request costs in processor time, without
-the imports and the start of worker processes. Only the chosen client is imported, so that guidellm's runs in an
+in seconds. Every load is run short, short again, and long. The first brings the imports; the difference of the other two is what a
+request costs in processor time, without the start of a load (worker processes, the tokenizer). Only the chosen client is imported, so that guidellm's runs in an
 environment that has nothing of the lab.
 """
 
@@ -16,17 +16,11 @@ import json
 import os
 import resource
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from experiments.latency.workload import Shape
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Job:
     extra: dict[str, object] = field(default_factory=dict)
     """Further fields of vLLM's and our request bodies."""
     prompt_tokens: int = 8
-    """In words, which most vocabularies have as one token each."""
+    """Ours sends as many words, which most vocabularies have as one token each."""
     seed: int = 0
     """Of the prompts: another one meets none of the last load's blocks in a server's cache."""
 
@@ -71,10 +65,10 @@ def ours(job: Job) -> Reported:
     """`ctxlab bench`'s own generator."""
     from experiments.latency.definitions import times_of, whole_run
     from experiments.latency.load import closed_loop
-    from experiments.latency.workload import WORDS, Asking, conversations
+    from experiments.latency.workload import WORDS, Asking, Shape, conversations
     from serving.client import AsyncClient, Surface
 
-    shape = _shape(job)
+    shape = Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
     asking = Asking(job.case, Surface.CHAT, job.output_tokens, None, is_vllm=True)
 
     async def load() -> Reported:
@@ -107,19 +101,17 @@ def vllm_bench(job: Job) -> Reported:
         "base-url": job.base_url,
         "model": job.case,
         "tokenizer": job.tokenizer,
-        "dataset-name": "custom",
-        "custom-output-len": job.output_tokens,
+        "dataset-name": "random",
+        "random-input-len": job.prompt_tokens,
+        "random-output-len": job.output_tokens,
+        "seed": job.seed,
         "num-prompts": job.requests,
         "max-concurrency": job.streams,
         "ready-check-timeout-sec": 0,
         "extra-body": json.dumps(job.extra),
     }
     flags = [f"--{name}={value}" for name, value in words.items()]
-    switches = ("--disable-tqdm", "--save-detailed", "--skip-chat-template", "--disable-shuffle")
-    with tempfile.TemporaryDirectory() as folder:
-        prompts = Path(folder) / "prompts.jsonl"
-        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in prompts_of(job)))
-        found = main(parser.parse_args([*flags, f"--dataset-path={prompts}", *switches]))
+    found = main(parser.parse_args([*flags, "--disable-tqdm", "--save-detailed"]))
     calls = []
     for start, ttft, gaps, latency, tokens in zip(
         *(found[name] for name in ("start_times", "ttfts", "itls", "latencies", "output_lens")), strict=True
@@ -171,20 +163,6 @@ def guidellm(job: Job) -> Reported:
     )
 
 
-def prompts_of(job: Job) -> list[str]:
-    """The texts that our generator sends, for a client that takes a file of them."""
-    from experiments.latency.workload import WORDS, conversations
-
-    todo = conversations(_shape(job), job.requests, len(WORDS), [job.seed])
-    return [" ".join(WORDS[number] for number in one.pieces[0]) for one in todo]
-
-
-def _shape(job: Job) -> Shape:
-    from experiments.latency.workload import Shape
-
-    return Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
-
-
 CLIENTS: dict[str, Callable[[Job], Reported]] = {"ours": ours, "vllm": vllm_bench, "guidellm": guidellm}
 
 
@@ -194,6 +172,7 @@ def main() -> None:
     job = Job(**json.load(sys.stdin))
     short = replace(job, requests=job.streams, seed=job.seed + 1)
     with contextlib.redirect_stdout(sys.stderr):  # the clients print their own tables
+        _spent_by(run, replace(short, seed=job.seed + 2))
         spent = [_spent_by(run, short)[0]]
         _drain_logs(job.base_url)
         used, reported = _spent_by(run, job)

@@ -209,12 +209,10 @@ def _floor_figure(cells: Sequence[str], found: Sequence[Share]) -> list[AnyFigur
 
 def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Sequence[Share]) -> str:
     parts = []
-    rates = [
-        (arm, rate) for arm in cells if (rate := interval(records, arm.name, "full_output_tokens_per_s"))
-    ]
+    rates = [(name, rate) for name in cells if (rate := interval(records, name, "full_output_tokens_per_s"))]
     if rates:
-        arm, best = max(rates, key=lambda pair: pair[1].estimate)
-        parts.append(f"The highest throughput is {best.words('.3g')} output tokens/s, in {arm.name}.")
+        name, best = max(rates, key=lambda pair: pair[1].estimate)
+        parts.append(f"The highest throughput is {best.words('.3g')} output tokens/s, in {name}.")
     for phase in Phase:
         own = [share for share in found if share.phase is phase]
         if own:

@@ -56,4 +56,4 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         ctxlab("bench", "--url", "http://127.0.0.1:1", "--api-key-env", "NOT_SET_ANYWHERE"),
         "NOT_SET_ANYWHERE",
     )
-    one_sentence(ctxlab("bench", "compare", tmp_path, tmp_path), "no run folder")
+    one_sentence(ctxlab("bench", "compare", tmp_path, tmp_path), "not a run folder")
