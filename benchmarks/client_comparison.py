@@ -10,12 +10,11 @@ are held against those stamps twice:
 - **own**: under the client's own definition (`experiments/latency/definitions.py`): does it measure what it says?
 - **tokens**: under the definition that only tokens count, the same for all: is it what a user waits for?
 
-TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's median gap, so that two
-chunks that a busy machine delivers at once do not count twice). Bias is
-their mean with a 95 % bootstrap interval over requests, spread the range from their 2.5th to their 97.5th percentile.
-The throughput error is in percent of what the stub sent in the time that the client's own definition covers. The
-trips of the request and of the token are in every error, the same for all clients. Clients take turns case by case.
-"""
+TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's median gap, so
+that two chunks that a busy machine delivers at once do not count twice). Bias is their mean with a 95 % bootstrap
+interval over requests, spread the range from their 2.5th to their 97.5th percentile. The throughput error is in
+percent of what the stub sent in the time that the client's own definition covers. The trips of the request and of
+the token are in every error, the same for all clients. Clients take turns case by case."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
     ctxlab serve --model qwen3-nano-shape --port 8000        # in another terminal
     python -m benchmarks.client_live --url http://127.0.0.1:8000 --model qwen3-nano-shape
 
-Both send chat requests of as many prompt tokens (ours of words that are one token each, vLLM's of random ones), ask for the same number of output tokens (`ignore_eos`), and keep the same
-number of calls running; every load has texts of its own, so that no side meets the other's blocks in the cache. They
-alternate, ours first in every other pair. Both numbers are shown
-under each definition: over the whole run (vLLM's, to the end of the run; ours, to the last token), and for ours also
-over the time in which the load was full, which vLLM's bench does not tell. The target is 3 % on the first.
-"""
+Both send chat requests of as many prompt tokens (ours of words that are one token each, vLLM's of random ones),
+ask for the same number of output tokens (`ignore_eos`), and keep the same number of calls running; every load has
+texts of its own, so that no side meets the other's blocks in the cache. They alternate, ours first in every other
+pair. Both numbers are shown under each definition: over the whole run (vLLM's, to the end of the run; ours, to the
+last token), and for ours also over the time in which the load was full, which vLLM's bench does not tell. The
+target is 3 % on the first."""
 
 from __future__ import annotations
 

@@ -2,11 +2,11 @@
 
     echo '{"base_url": …}' | python -m benchmarks.client_peers ours
 
-Reads a `Job` as JSON from standard input and writes what the client itself reports as JSON to standard output, times
-in seconds. Every load is run short, short again, and long. The first brings the imports; the difference of the other two is what a
-request costs in processor time, without the start of a load (worker processes, the tokenizer). Only the chosen client is imported, so that guidellm's runs in an
-environment that has nothing of the lab.
-"""
+Reads a `Job` as JSON from standard input and writes what the client itself reports as JSON to standard output,
+times in seconds. Every load is run short, short again, and long. The first brings the imports; the difference of
+the other two is what a request costs in processor time, without the start of a load (worker processes, the
+tokenizer). Only the chosen client is imported, so that guidellm's runs in an environment that has nothing of the
+lab."""
 
 from __future__ import annotations
 
