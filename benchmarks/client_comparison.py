@@ -14,7 +14,8 @@ TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request 
 that two chunks that a busy machine delivers at once do not count twice). Bias is their mean with a 95 % bootstrap
 interval over requests, spread the range from their 2.5th to their 97.5th percentile. The throughput error is in
 percent of what the stub sent in the time that the client's own definition covers. The trips of the request and of
-the token are in every error, the same for all clients. Clients take turns case by case."""
+the token are in every error, the same for all clients. Clients take turns case by case.
+"""
 
 from __future__ import annotations
 

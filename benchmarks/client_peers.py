@@ -6,7 +6,8 @@ Reads a `Job` as JSON from standard input and writes what the client itself repo
 times in seconds. Every load is run short, short again, and long. The first brings the imports; the difference of
 the other two is what a request costs in processor time, without the start of a load (worker processes, the
 tokenizer). Only the chosen client is imported, so that guidellm's runs in an environment that has nothing of the
-lab."""
+lab.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +60,13 @@ class Reported:
     calls: list[Call]
     output_tokens_per_s: float
     requests_per_s: float
+    full_output_tokens_per_s: float | None = None
+    """While the load was full, without ramp and drain; only ours tells it."""
 
 
 def ours(job: Job) -> Reported:
     """`ctxlab bench`'s own generator."""
-    from experiments.latency.definitions import times_of, whole_run
+    from experiments.latency.definitions import in_window, times_of, whole_run
     from experiments.latency.load import closed_loop
     from experiments.latency.workload import WORDS, Asking, Shape, conversations
     from serving.client import AsyncClient, Surface
@@ -77,13 +80,14 @@ def ours(job: Job) -> Reported:
             loaded = await closed_loop(client, asking, shape, todo, job.streams)
         exchanges = [call.exchange.raise_for_error() for call in loaded.calls]
         rate = whole_run(exchanges)
-        assert rate is not None
+        full = in_window(exchanges, loaded.full_from_ns, loaded.full_to_ns)
+        assert rate is not None and full is not None
         calls = []
         for exchange in exchanges:
             seen = times_of(exchange)
             start = exchange.timings.sent_ns / 1e9
             calls.append(Call(start, seen.ttft_s, list(seen.itl_s), seen.tpot_s, seen.latency_s))
-        return Reported(calls, rate.output_tokens_per_s, rate.requests_per_s)
+        return Reported(calls, rate.output_tokens_per_s, rate.requests_per_s, full.output_tokens_per_s)
 
     return asyncio.run(load())
 
