@@ -50,8 +50,9 @@ def main() -> None:
     rows = []
     for pair in range(options.pairs):
         order = ("ours", "vllm") if pair % 2 == 0 else ("vllm", "ours")
-        rates = {
-            client: _rate(client, {**job, "seed": 8 * pair + 4 * turn}) for turn, client in enumerate(order)
+        told = {
+            client: _reported(client, {**job, "seed": 8 * pair + 4 * turn})
+            for turn, client in enumerate(order)
         }
         mine, theirs = (told[client]["output_tokens_per_s"] for client in ("ours", "vllm"))
         rows.append([mine, theirs])
