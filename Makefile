@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 BENCH  ?= .venv-bench
+CLIENTS ?= .venv-clients
 WORKERS ?= 2
 
-.PHONY: help setup demo test test-full check bench lock clean
+.PHONY: help setup demo test test-full check bench bench-clients lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -33,6 +34,16 @@ bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redacti
 	$(BIN)/python -m benchmarks.incremental_rendering
 	$(BIN)/python -m benchmarks.redaction
 	$(BENCH)/bin/python -m benchmarks.packing
+
+bench-clients: setup $(CLIENTS)/.ready  ## How far ours, vLLM's bench and guidellm are from what a stub really sent
+	$(BIN)/python -m benchmarks.client_comparison --guidellm $(CLIENTS)/bin/python
+
+# Its own packages come first; what it lacks (torch) it reads from the lab's environment, which it never changes.
+$(CLIENTS)/.ready: requirements/bench-clients.txt | setup
+	$(BIN)/python -m venv --clear $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -q --no-deps --require-hashes -r $<
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > $$($(CLIENTS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/lab.pth
+	touch $@
 
 # The libraries that we compare with, and of our own needs pydantic alone: both sides of a comparison run in one
 # process, and nothing that they ask for reaches .venv.

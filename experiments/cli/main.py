@@ -15,6 +15,7 @@ from experiments.cli import (
     agent,
     assembly,
     attend,
+    bench,
     chat,
     demo,
     doctor,
@@ -71,6 +72,7 @@ app.command("agent")(agent.agent)
 app.command("trajectory")(trajectory.trajectory)
 app.command("attend")(attend.attend)
 app.command("lint")(lint.lint)
+app.add_typer(bench.app, name="bench")
 app.command("ttft")(ttft.ttft)
 app.command("assemble")(assembly.assemble)
 app.command("diff")(assembly.diff)

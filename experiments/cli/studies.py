@@ -34,6 +34,7 @@ STUDIES: Final[Mapping[str, Known]] = MappingProxyType(
         "chat-template-reading": Known("experiments.chat_template:ChatTemplateReadingStudy", served=True),
         "chat-template-cost": Known("experiments.chat_template:ChatTemplateCostStudy", served=True),
         "chat-template-replay": Known("experiments.chat_template:ChatTemplateReplayStudy", served=True),
+        "latency": Known("experiments.latency.study:LatencyStudy", served=True),
         "attention": Known("experiments.attention.study:AttentionStudy", served=False),
         "status-bar": Known("experiments.status_bar:StatusBarStudy", served=True),
         "status-bar-thinking": Known("experiments.status_bar:StatusBarThinkingStudy", served=True),

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -14,12 +16,14 @@ from experiments.framework.arms import canonical
 from experiments.framework.study import Serve, Served
 from serving.chat import ChatTokenizer
 from serving.client import Client
-from serving.engine import RunningEngine
+from serving.engine import BackendName, RunningEngine
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
 from serving.models import ModelFolder, ModelSource
 from serving.probe import ServerFacts, read_server_facts
 from serving.progress import Progress, Silent
+
+_DEVICES: Final = {BackendName.CPU: "cpu", BackendName.CUDA: "cuda"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,10 @@ class ServedModel:
     """Blocks of the pool, the reserved one included."""
     max_model_len: int
     """Prompt and output tokens of one request."""
+    dtype: str | None = None
+    """Number format of the weights as the engine was told; None: it was not, and follows the model."""
+    device: str | None = None
+    """Where it computes, in torch's words (cpu, cuda); None: unknown."""
 
     @cached_property
     def tokenizer(self) -> ChatTokenizer:
@@ -102,7 +110,16 @@ def _target(client: Client, plan: LaunchPlan, facts: ServerFacts) -> ServedModel
         block_size=facts.block_size,
         num_blocks=facts.num_blocks,
         max_model_len=facts.max_model_len,
+        dtype=_flag(plan, "--dtype"),
+        device=_DEVICES.get(plan.backend.name),
     )
+
+
+def _flag(plan: LaunchPlan, name: str) -> str | None:
+    """The last value of a flag of the engine's command; the last one wins there too."""
+    words = plan.command.argv
+    values = [value for word, value in pairwise(words) if word == name]
+    return values[-1] if values else None
 
 
 def _stable_flags(plan: LaunchPlan) -> Iterator[str]:

@@ -6,9 +6,10 @@ import asyncio
 import queue
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import TracebackType
+from typing import TypeVar
 
 from serving.client.async_client import IDLE_TIMEOUT_S, AsyncClient
 from serving.client.events import StreamEvent
@@ -17,6 +18,8 @@ from serving.client.refuse import CpuEngineLimits
 from serving.client.requests import ChatRequest, CompletionRequest, Request
 from serving.client.stream import AsyncExchangeStream
 from serving.errors import LabError
+
+ResultT = TypeVar("ResultT")
 
 
 class InterruptedExchange(KeyboardInterrupt):
@@ -73,6 +76,20 @@ class Client:
     def complete(self, request: CompletionRequest, *, manifest_id: str | None = None) -> Exchange:
         """One token-in call read to its end; a failure is in the exchange's `error`."""
         return self._whole(request, manifest_id)
+
+    def run(self, work: Callable[[AsyncClient], Coroutine[None, None, ResultT]]) -> ResultT:
+        """Run asynchronous work with the client beneath, such as many calls at once, and wait for its result.
+
+        It runs on this client's own loop, so the caller's thread delays no stamp. Ctrl-C cancels it.
+        """
+        if not self._finalizer.alive:
+            raise LabError("Expected an open client, got a closed one: make a new Client.")
+        future = asyncio.run_coroutine_threadsafe(work(self._client), self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
 
     def close(self) -> None:
         """Cancel what still runs, close the connections, end the thread; harmless when repeated."""

@@ -21,6 +21,8 @@ class Lesson(NamedTuple):
     most_cells: int
     serves: bool = False
     """Whether it serves a model, so that its run belongs to the live tests."""
+    attaches: bool = False
+    """Whether it uses a server at `CTXLAB_URL` where there is one: here the one that all live tests share."""
     stand_in: str = ""
     """The model whose name is replaced by a tiny one's folder: the checks of the lesson hold for any model."""
 
@@ -30,13 +32,14 @@ LESSONS = {
     "02_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
     "05_status_bar": Lesson("are the bar's and", most_cells=16),
     "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
+    "07_latency": Lesson("of the time that the machine needs at least", most_cells=14, attaches=True),
     "04_tool_calling": Lesson("A form is not a skill", most_cells=14),
     "06_chat_templates": Lesson("prove it, then grade it", most_cells=14),
 }
 
 
 def runs(path: Path) -> object:
-    marks = [pytest.mark.live] if LESSONS[path.stem].serves else []
+    marks = [pytest.mark.live] if LESSONS[path.stem].serves or LESSONS[path.stem].attaches else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
@@ -56,8 +59,12 @@ def test_a_lesson_is_short_and_stored_without_outputs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [runs(path) for path in NOTEBOOKS])
-def test_a_lesson_runs_from_top_to_bottom(path: Path, tmp_path: Path) -> None:
+def test_a_lesson_runs_from_top_to_bottom(
+    path: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lesson = LESSONS[path.stem]
+    if lesson.attaches:
+        monkeypatch.setenv("CTXLAB_URL", request.getfixturevalue("live_server").base_url)
     names = {lesson.stand_in: str(write_tiny_weights(tmp_path / "tiny").path)} if lesson.stand_in else {}
     assert lesson.prints in printed(path, names)
 

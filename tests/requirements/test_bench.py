@@ -7,8 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "requirements" / "bench.txt"
+CLIENTS = ROOT / "requirements" / "bench-clients.txt"
 LAB = ROOT / "requirements" / "cpu-linux.txt"
 PEERS = {"astromesh-context", "langchain-core"}
 
@@ -33,8 +36,14 @@ def test_what_the_lab_is_compared_with_is_none_of_its_own_packages() -> None:
     assert not any(peer in (ROOT / "pyproject.toml").read_text(encoding="utf-8") for peer in PEERS)
 
 
-def test_every_pin_of_the_bench_environment_has_a_hash() -> None:
-    entries = re.split(r"\n(?=\S)", BENCH.read_text(encoding="utf-8"))
+def test_another_client_is_none_of_the_labs_packages() -> None:
+    assert "guidellm" in pins(CLIENTS)
+    assert "guidellm" not in pins(LAB)
+
+
+@pytest.mark.parametrize("path", [BENCH, CLIENTS], ids=lambda path: path.stem)
+def test_every_pin_of_a_bench_environment_has_a_hash(path: Path) -> None:
+    entries = re.split(r"\n(?=\S)", path.read_text(encoding="utf-8"))
     pinned = [entry for entry in entries if not entry.startswith("#")]
     assert pinned
     assert all("==" in entry and "--hash=sha256:" in entry for entry in pinned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -88,6 +88,47 @@ class VllmLike:
         counts["prompt_tokens_details"] = {"cached_tokens": cached}
         final: Json = {"choices": [], "usage": counts, "metrics": {"time_to_first_token_ms": 1.0}}
         return Script((Send(0, sse(first)), Send(1, sse(token)), Send(2, sse(final) + DONE)))
+
+
+class Completing(VllmLike):
+    """Takes token ids too, and answers with as many tokens as it is asked for, a millisecond apart."""
+
+    def answer(self, method: str, path: str, body: dict) -> Reply | Script:
+        if (method, path) == ("POST", "/v1/completions"):
+            return self._complete(body)
+        return super().answer(method, path, body)
+
+    def _complete(self, body: dict) -> Script:
+        ids, salt = body["prompt"], str(body.get("cache_salt"))
+        cached = self.cached_tokens(ids, salt)
+        output = list(range(2000, 2000 + body["max_tokens"]))
+        self.cached_tokens(ids + output[:-1], salt)  # the last token of an answer is never run
+        counts: Json = {"prompt_tokens": len(ids), "completion_tokens": len(output)}
+        counts["prompt_tokens_details"] = {"cached_tokens": cached}
+        final: Json = {"choices": [], "usage": counts}
+        return Script((*self._pieces(ids, output), Send(3 + len(output), sse(final) + DONE)))
+
+    def _pieces(self, ids: list[int], output: list[int]) -> Iterator[Send]:
+        for place, token in enumerate(output):
+            last = place == len(output) - 1
+            choice: Json = {
+                "index": 0,
+                "text": "x",
+                "token_ids": [token],
+                "finish_reason": "length" if last else None,
+            }
+            if place == 0:
+                choice["prompt_token_ids"] = ids
+            yield Send(
+                2 + place, sse({"id": "c", "object": "text_completion", "choices": [choice]}), token=True
+            )
+
+
+class CompletingLiar(Completing):
+    """Reports every prompt as wholly cached."""
+
+    def cached_tokens(self, ids: list[int], salt: str) -> int:
+        return len(ids)
 
 
 class Bare:
@@ -185,6 +226,8 @@ class Escaper(VllmLike):
 
 PERSONAS: Mapping[str, Callable[[], Persona]] = {
     "vllm": VllmLike,
+    "completing": Completing,
+    "completing-liar": CompletingLiar,
     "bare": Bare,
     "boasting": BoastingLiar,
     "silent": Silent,

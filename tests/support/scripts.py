@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 Json = dict[str, object]
 
@@ -222,6 +223,55 @@ def _failure(status: int) -> Script:
     return Script((Send(0, body.encode()),), status=status, content_type="application/json")
 
 
+@dataclass(frozen=True)
+class Beat:
+    """One event of a timed stream, and what a reader of it is to make of it."""
+
+    at_ms: float
+    kind: str
+    """A value of `experiments.latency.definitions.ChunkKind`, which this process need not import."""
+    tokens: int = 0
+
+
+def _timed(first_ms: float, gap_ms: float, kinds: list[str], tokens: int = 1) -> tuple[Beat, ...]:
+    """A role chunk after 5 ms, chunks of `tokens` tokens from `first_ms` on, the finish and the usage right after."""
+    last = first_ms + gap_ms * (len(kinds) - 1)
+    return (
+        Beat(5, "role"),
+        *(Beat(first_ms + gap_ms * place, kind, tokens) for place, kind in enumerate(kinds)),
+        Beat(last + 2, "finish"),
+        Beat(last + 3, "usage"),
+    )
+
+
+TIMED: Mapping[str, tuple[Beat, ...]] = {
+    "timed-role-first": _timed(80, 20, ["text"] * 16),
+    "timed-reasoning-first": _timed(80, 20, ["reasoning"] * 8 + ["text"] * 8),
+    "timed-several-a-chunk": _timed(80, 40, ["text"] * 8, tokens=3),
+    "timed-slow-start": _timed(600, 20, ["text"] * 16),
+}
+"""Streams whose every event is known, for judging clients: one send a beat."""
+
+
+def timed(beats: tuple[Beat, ...]) -> Script:
+    total = sum(beat.tokens for beat in beats)
+    return Script(tuple(Send(beat.at_ms, _event(beat, total), beat.tokens > 0) for beat in beats))
+
+
+def _event(beat: Beat, total: int) -> bytes:
+    match beat.kind:
+        case "role":
+            return ROLE
+        case "finish":
+            return sse(chunk({}, ids=[], finish="length"))
+        case "usage":
+            return sse(usage(total)) + DONE
+        case "reasoning":
+            return sse(chunk({"reasoning": " thought"}, ids=[7] * beat.tokens))
+        case _:
+            return sse(chunk({"content": " word" * beat.tokens}, ids=[8] * beat.tokens))
+
+
 SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "role-first": role_first,
     "reasoning-then-tools": reasoning_then_tools,
@@ -246,4 +296,5 @@ SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "http-400": lambda: _failure(400),
     "http-503": lambda: _failure(503),
     "steady": lambda: steady(40, 10, 50),
+    **{name: partial(timed, beats) for name, beats in TIMED.items()},
 }

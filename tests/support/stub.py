@@ -23,6 +23,11 @@ class Stub:
         with urllib.request.urlopen(f"{self.base_url}/_log/{request_id}") as reply:
             return json.load(reply)
 
+    def all_logs(self) -> list[dict[str, object]]:
+        """The same of every request since the last call, in order of arrival."""
+        with urllib.request.urlopen(f"{self.base_url}/_logs") as reply:
+            return json.load(reply)
+
 
 @contextmanager
 def running_stub(persona: str | None = None) -> Iterator[Stub]:

@@ -38,6 +38,7 @@ class StubServer:
     def __init__(self, persona: Persona | None) -> None:
         self._persona = persona
         self._logs: dict[str, Log] = {}
+        self._all: list[Log] = []
 
     async def serve(self) -> None:
         server = await asyncio.start_server(self._connection, "127.0.0.1", 0, limit=2**26, backlog=256)
@@ -67,6 +68,11 @@ class StubServer:
             log = self._logs.get(path.removeprefix("/_log/"))
             _write(writer, Reply(404 if log is None else 200, {} if log is None else vars(log)))
             return True
+        if method == "GET" and path == "/_logs":
+            # Everything since the last look: clients that are not ours name no request.
+            _write(writer, Reply(200, [vars(log) for log in self._all]))
+            self._all.clear()
+            return True
         script = None
         if method == "POST" and path in _COMPLETIONS and body.get("model") in SCRIPTS:
             script = SCRIPTS[body["model"]]()
@@ -81,6 +87,7 @@ class StubServer:
             return True
         log = Log(received_ns, headers, body)
         self._logs[str(body.get("request_id", "last"))] = log
+        self._all.append(log)
         return await self._play(script, log, reader, writer)
 
     async def _play(

@@ -1,0 +1,266 @@
+"""How far three clients' numbers are from what a server really sent: ours, vLLM's bench and guidellm.
+
+    make bench-clients        # builds guidellm's own environment first
+    python -m benchmarks.client_comparison --guidellm .venv-clients/bin/python --out results/client-comparison
+
+A stub server in a process of its own plays streams whose every event is known (`tests/support/scripts.py`, `TIMED`:
+the role chunk first, reasoning first, several tokens a chunk, a slow start) and stamps each write. A client's numbers
+are held against those stamps twice:
+
+- **own**: under the client's own definition (`experiments/latency/definitions.py`): does it measure what it says?
+- **tokens**: under the definition that only tokens count, the same for all: is it what a user waits for?
+
+TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's median gap, so
+that two chunks that a busy machine delivers at once do not count twice). Bias is their mean with a 95 % bootstrap
+interval over requests, spread the range from their 2.5th to their 97.5th percentile. The throughput error is in
+percent of what the stub sent in the time that the client's own definition covers. The trips of the request and of
+the token are in every error, the same for all clients. Clients take turns case by case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.framework.statistics import Interval, bootstrap
+from experiments.latency import definitions
+from experiments.latency.definitions import CallTimes, Chunk, ChunkKind
+from serving.models import ensure
+from tests.support.scripts import TIMED
+from tests.support.stub import Stub, running_stub
+
+Reader = Callable[[Sequence[Chunk]], CallTimes]
+CLIENTS: dict[str, Reader] = {
+    "ours": definitions.ours,
+    "vllm": definitions.vllm_bench,
+    "guidellm": definitions.guidellm,
+}
+STREAMS = (1, 4, 16, 64)
+MEASURES = ("ttft", "itl", "tpot")
+TELLING = ("timed-role-first", "timed-reasoning-first", "timed-several-a-chunk")
+"""Cases in which the definitions differ: there ours has to be strictly closer to the tokens."""
+
+
+class Error(NamedTuple):
+    """One client's errors in one measure of one case."""
+
+    client: str
+    case: str
+    streams: int
+    measure: str
+    judged: str
+    """`own` or `tokens`."""
+    bias: Interval
+    low: float
+    high: float
+    n: int
+
+
+class Side(NamedTuple):
+    """One client's load, done."""
+
+    client: str
+    errors: list[Error]
+    throughput_error: float
+    """Percent."""
+    cpu_s_per_1000: float | None
+
+
+def judge(client: str, case: str, streams: int, calls: Sequence[dict], logs: Sequence[dict]) -> list[Error]:
+    """Pair a client's calls with the stub's logs in order of their beginning, and take the errors."""
+    truths = [chunks_of(case, log) for log in sorted(logs, key=lambda log: log["received_ns"])]
+    pairs = list(zip(sorted(calls, key=lambda call: call["start"]), truths, strict=True))
+    rng = np.random.default_rng(0)
+    found = []
+    for judged, reader in (("own", CLIENTS[client]), ("tokens", definitions.ours)):
+        errors: dict[str, list[float]] = {measure: [] for measure in MEASURES}
+        for call, chunks in pairs:
+            for measure, value in differences(call, reader(chunks)).items():
+                errors[measure].append(1e3 * value)
+        for measure, values in errors.items():
+            if values:
+                bias = bootstrap(np.array(values)[:, None], lambda means: means[:, 0], rng, resamples=2000)
+                low, high = (float(end) for end in np.percentile(values, (2.5, 97.5)))
+                found.append(Error(client, case, streams, measure, judged, bias, low, high, len(values)))
+    return found
+
+
+def chunks_of(case: str, log: dict) -> list[Chunk]:
+    """What the stub sent, at the time it did; its log has one send a beat."""
+    pairs = zip(TIMED[case], log["sends"], strict=True)
+    return [
+        Chunk((at - log["received_ns"]) / 1e9, ChunkKind(beat.kind), beat.tokens) for beat, (at, _) in pairs
+    ]
+
+
+def differences(call: dict, truth: CallTimes) -> dict[str, float]:
+    """Reported − sent in seconds, of what both know."""
+    reported = {"ttft": call["ttft_s"], "itl": _median(call["itl_s"]), "tpot": call["tpot_s"]}
+    sent = {"ttft": truth.ttft_s, "itl": _median(truth.itl_s), "tpot": truth.tpot_s}
+    return {
+        name: reported[name] - there
+        for name, there in sent.items()
+        if there is not None and reported[name] is not None
+    }
+
+
+def throughput_error(client: str, case: str, rate: float, logs: Sequence[dict]) -> float:
+    """Percent by which the reported output tokens a second differ from what was sent.
+
+    From the first request to the last token for ours, to the end of the last stream for the others.
+    """
+    begin = min(log["received_ns"] for log in logs)
+    ends = [[at for at, token in log["sends"] if token or client != "ours"][-1] for log in logs]
+    tokens = len(logs) * sum(beat.tokens for beat in TIMED[case])
+    return 100 * (rate / (tokens / ((max(ends) - begin) / 1e9)) - 1)
+
+
+def run_side(
+    client: str, python: str, stub: Stub, case: str, streams: int, requests: int, tokenizer: str
+) -> Side:
+    """One client's load in its own process."""
+    job = {
+        "base_url": stub.base_url,
+        "case": case,
+        "streams": streams,
+        "requests": requests,
+        "output_tokens": sum(beat.tokens for beat in TIMED[case]),
+        "tokenizer": tokenizer,
+    }
+    done = subprocess.run(
+        [python, "-m", "benchmarks.client_peers", client],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{client} failed:\n{done.stderr[-2000:]}")
+    told = json.loads(done.stdout)
+    reported, logs = told["reported"], told["logs"]
+    error = throughput_error(client, case, reported["output_tokens_per_s"], logs)
+    return Side(client, judge(client, case, streams, reported["calls"], logs), error, told["cpu_s_per_1000"])
+
+
+def verdicts(sides: Sequence[Side]) -> list[str]:
+    """Where ours is worse than the best other beyond the intervals, or not strictly closer where it has to be."""
+    errors = [error for side in sides for error in side.errors]
+    wrong = []
+    for mine in (error for error in errors if error.client == "ours"):
+        key = (mine.case, mine.streams, mine.measure, mine.judged)
+        others = [e for e in errors if e.client != "ours" and (e.case, e.streams, e.measure, e.judged) == key]
+        if not others:
+            continue
+        best = min(others, key=lambda error: abs(error.bias.estimate))
+        if _least(mine.bias) > _most(best.bias):
+            wrong.append(
+                f"{' '.join(map(str, key))}: ours {mine.bias.words()}, {best.client} {best.bias.words()} ms"
+            )
+        if mine.judged == "tokens" and mine.measure == "ttft" and mine.case in TELLING:
+            vllm = next((error for error in others if error.client == "vllm"), None)
+            if vllm is not None and not _most(mine.bias) < _least(vllm.bias):
+                wrong.append(
+                    f"{' '.join(map(str, key))}: ours is not strictly closer to the tokens than vllm"
+                )
+    return wrong
+
+
+def main() -> None:
+    """Print one line a case, number of streams and client, then the verdict; write the same as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument(
+        "--guidellm", metavar="PYTHON", help="guidellm's environment; without it, two clients"
+    )
+    parser.add_argument("--rounds", type=int, default=6, help="calls a stream (64 streams: a third)")
+    parser.add_argument("--streams", type=int, nargs="*", default=STREAMS)
+    parser.add_argument("--cases", nargs="*", default=tuple(TIMED))
+    parser.add_argument("--out", type=Path, help="write comparison.json here")
+    options = parser.parse_args()
+    pythons = {"ours": sys.executable, "vllm": sys.executable}
+    if options.guidellm:
+        pythons["guidellm"] = options.guidellm
+    tokenizer = str(ensure("qwen3-nano-shape").path)
+    print(f"{'case':24} {'streams':>7} {'client':9} {'judged':7} bias [95 %] (spread), ms: TTFT | ITL | TPOT")
+    sides: list[Side] = []
+    with running_stub() as stub:
+        for case in options.cases:
+            for streams in options.streams:
+                requests = streams * max(2, options.rounds // (3 if streams > 16 else 1))
+                requests = max(requests, 4 * options.rounds)
+                for client, python in pythons.items():
+                    side = run_side(client, python, stub, case, streams, requests, tokenizer)
+                    _show(side, case, streams)
+                    sides.append(side)
+    wrong = verdicts(sides)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "comparison.json").write_text(json.dumps(_as_json(sides, wrong), indent=1) + "\n")
+    print(
+        "\n".join(wrong)
+        or "ours is nowhere worse than the best other, and closer to the tokens where it has to be"
+    )
+    sys.exit(1 if wrong else 0)
+
+
+def _show(side: Side, case: str, streams: int) -> None:
+    cpu = "unknown" if side.cpu_s_per_1000 is None else f"{side.cpu_s_per_1000:.1f}"
+    for judged in ("own", "tokens"):
+        shown = [
+            f"{error.bias.words('+.2f')} ({error.low:+.2f} … {error.high:+.2f})"
+            for measure in MEASURES
+            for error in side.errors
+            if (error.measure, error.judged) == (measure, judged)
+        ]
+        print(f"{case:24} {streams:7} {side.client:9} {judged:7} {' | '.join(shown)}", flush=True)
+    print(f"{'':42} throughput {side.throughput_error:+.2f} %, {cpu} CPU s per 1,000 requests", flush=True)
+
+
+def _as_json(sides: Sequence[Side], wrong: Sequence[str]) -> dict[str, object]:
+    return {
+        "verdicts": list(wrong),
+        "sides": [
+            {
+                "client": side.client,
+                "case": side.errors[0].case,
+                "streams": side.errors[0].streams,
+                "throughput_error_percent": side.throughput_error,
+                "cpu_s_per_1000_requests": side.cpu_s_per_1000,
+                "errors_ms": [
+                    {**error._asdict(), "bias": error.bias.model_dump(mode="json")} for error in side.errors
+                ],
+            }
+            for side in sides
+        ],
+    }
+
+
+def _median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _least(bias: Interval) -> float:
+    low, high = _ends(bias)
+    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+
+
+def _most(bias: Interval) -> float:
+    return max(abs(end) for end in _ends(bias))
+
+
+def _ends(bias: Interval) -> tuple[float, float]:
+    if bias.low is None or bias.high is None:
+        return bias.estimate, bias.estimate
+    return bias.low, bias.high
+
+
+if __name__ == "__main__":
+    main()

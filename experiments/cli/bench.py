@@ -1,0 +1,272 @@
+"""`ctxlab bench`: loads against one or several servers, and two saved runs compared."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
+from urllib.parse import urlsplit
+
+import typer
+
+from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, show_outcome
+from experiments.cli.serve import API_KEY_VARIABLE, ending_politely
+from experiments.cli.studies import serve_study
+from experiments.cli.tables import show_table
+from experiments.cli.untrusted import plain
+from serving.errors import InequalityError, UsageError
+
+NumberT = TypeVar("NumberT", int, float)
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from experiments.framework import Arm, Study
+    from experiments.framework.study import Serve
+    from experiments.latency.compare import Comparison
+
+app = typer.Typer(help="Measure a served model under load; `compare` puts two measurements side by side.")
+
+LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+CSV: Final = "requests.csv"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.callback(invoke_without_command=True)
+def bench(
+    ctx: typer.Context,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url",
+            help="A server that runs already; repeat it for several. Else one is started.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", "-m", help="Catalogue name, hub id or folder; with --url the name served there."
+        ),
+    ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option("--files", help="With --url: the model whose files give its sizes, for the floors."),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="With --url and --files: what that server computes in.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="With a local --url: cpu or cuda.")] = "cpu",
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", "-c", help="Clients at once, as 1,4,16.")
+    ] = "1,2,4",
+    rate: Annotated[
+        str, typer.Option("--rate", help="Poisson arrivals a second, as 0.5,2; none if empty.")
+    ] = "",
+    prompt: Annotated[str, typer.Option("--prompt", help="Prompt lengths in tokens.")] = "256",
+    output: Annotated[str, typer.Option("--output", help="Answer lengths in tokens.")] = "16",
+    hit: Annotated[
+        str, typer.Option("--hit", help="Percent of each prompt that is cached, as 0,50,100.")
+    ] = "0",
+    turns: Annotated[
+        int, typer.Option("--turns", min=1, help="Above 1: conversations, answers fed back.")
+    ] = 1,
+    requests: Annotated[int, typer.Option("--requests", "-n", min=1, help="Measured in every repeat.")] = 16,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals.")] = 5,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Send messages, not token ids; lengths are then words.")
+    ] = False,
+    api_key_env: Annotated[
+        str, typer.Option("--api-key-env", help="The environment variable that holds the key.")
+    ] = API_KEY_VARIABLE,
+    block_size: Annotated[
+        int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block, where one is started.")
+    ] = DEFAULT_BLOCK_SIZE,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help=f"Also write {CSV}, one line a request.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure time to first token, time per token and throughput in every cell of the grid.
+
+    The grid is every concurrency and rate with every length of prompt and answer and every cached share. Each cell
+    is repeated with new prompts, in random order; Ctrl-C keeps what was measured, and the same command goes on.
+    Ends with exit code 1 if a result beats what the machine can do: then a ceiling was measured wrongly.
+
+    Examples:
+
+      ctxlab bench --model qwen3-nano-shape -c 1,4 --hit 0,50,100
+
+      ctxlab bench --url http://127.0.0.1:8000 --url http://127.0.0.1:8001 --rate 0.5,1
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from experiments.framework import RunOptions, Size, publish, run_study
+    from experiments.latency.study import LatencyStudy
+    from serving.models import ensure
+
+    if (files is None) != (dtype is None) or (files is not None and not url):
+        raise UsageError(
+            "Give --files and --dtype together, and with --url: both are what a floor is made of."
+        )
+    loads = grid(
+        concurrency=_whole_numbers(concurrency, "--concurrency"),
+        rates=_numbers(rate, "--rate"),
+        prompts=_whole_numbers(prompt, "--prompt"),
+        outputs=_whole_numbers(output, "--output"),
+        hits=_whole_numbers(hit, "--hit"),
+        turns=turns,
+    )
+    urls = tuple(url or ())
+    here = all(urlsplit(one).hostname in LOCAL_HOSTS for one in urls)
+    study = LatencyStudy(
+        model or (DEFAULT_MODEL if not urls else "as served"),
+        block_size=block_size,
+        loads=loads,
+        urls=urls,
+        sizes=(Size(name="bench", tasks=1, seeds=repeats),),
+        requests=requests,
+        with_ceilings=here and (not urls or files is not None),
+    )
+    folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
+    again = shlex.join(["ctxlab", *sys.argv[1:]])
+    options = RunOptions(arguments={"chat": chat}, resume_command=again)
+    with ending_politely(), ConsoleProgress() as progress:
+        serve = (
+            _at_urls(model, _key(api_key_env), files, dtype, device if here else None, chat=chat)
+            if urls
+            else serve_study(study.name, progress)
+        )
+        if not urls:
+            ensure(
+                str(study.base["engine.model"]), progress=progress
+            )  # a mistyped name must not leave a folder
+        plain_study = cast("Study[object]", study)
+        failure: InequalityError | None = None
+        try:
+            summary = run_study(
+                plain_study, study.sizes[0], folder=folder, serve=serve, options=options, progress=progress
+            )
+        except InequalityError as error:
+            failure = error
+        progress.begin("write the report")
+        page = publish(plain_study, folder, reproduce=("make setup", f".venv/bin/{again}"))
+        if csv:
+            from experiments.latency.export import export_csv
+
+            export_csv(folder, folder / CSV)
+    if failure is not None:
+        raise failure
+    show_outcome(plain_study, summary, page, as_json=as_json)
+
+
+@app.command("compare")
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A run folder of `ctxlab bench`.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put the cells that two runs share side by side, paired by seed: B against A.
+
+    Example: ctxlab bench compare runs/before runs/after
+    """
+    from experiments.latency.compare import compare_runs
+
+    found = compare_runs(first, second)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        show_comparison(found)
+
+
+def show_comparison(found: Comparison) -> None:
+    """What differs between the runs themselves, the table, and the cells that only one of them has."""
+    from experiments.latency.compare import comparison_table
+
+    for path, (one, other) in found.differing.items():
+        OUT.print(plain(f"{path}: {one} → {other}"))
+    table = comparison_table(found)
+    show_table(table, OUT)
+    OUT.print(plain(table.note))
+    for side, cells in ((found.first, found.only_first), (found.second, found.only_second)):
+        if cells:
+            OUT.print(plain(f"only in {side}: {', '.join(cells)}"))
+
+
+def grid(
+    *,
+    concurrency: Sequence[int],
+    rates: Sequence[float],
+    prompts: Sequence[int],
+    outputs: Sequence[int],
+    hits: Sequence[int],
+    turns: int,
+) -> tuple[Arm, ...]:
+    """Every load with every shape, the least loaded cells first."""
+    from experiments.latency import cells
+    from experiments.latency.workload import Shape
+
+    shapes = [
+        Shape(prompt_tokens=prompt, output_tokens=output, hit_percent=hit, turns=turns)
+        for prompt, output, hit in product(prompts, outputs, hits)
+    ]
+    return (
+        *(cells.closed(clients, shape) for clients, shape in product(concurrency, shapes)),
+        *(cells.poisson(rate, shape) for rate, shape in product(rates, shapes)),
+    )
+
+
+def _at_urls(
+    model: str | None,
+    key: SecretStr | None,
+    files: str | None,
+    dtype: str | None,
+    device: str | None,
+    *,
+    chat: bool,
+) -> Serve[object]:
+    from experiments.latency.target import serve_urls
+    from serving.client import Surface
+    from serving.models import ensure
+
+    folder = None if files is None else ensure(files)
+    surface = Surface.CHAT if chat else None
+    serve = serve_urls(folder, model=model, api_key=key, dtype=dtype, device=device, surface=surface)
+    return cast("Serve[object]", serve)
+
+
+def _key(variable: str) -> SecretStr | None:
+    """The key in an environment variable; it is never an argument, which other users of the machine can read."""
+    from pydantic import SecretStr
+
+    value = os.environ.get(variable)
+    if value is None and variable != API_KEY_VARIABLE:
+        raise UsageError(f"Expected an API key in the environment variable {variable}, which is not set.")
+    return SecretStr(value) if value else None
+
+
+def _folder_name(model: str, urls: Sequence[str]) -> str:
+    named = urlsplit(urls[0]).netloc.rpartition("@")[2] if urls else model
+    return f"bench-{named.replace('/', '--').replace(':', '-')}"
+
+
+def _whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    return _parsed(text, option, int, "whole numbers, as 1,4,16")
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    return _parsed(text, option, float, "numbers, as 0.5,2")
+
+
+def _parsed(text: str, option: str, read: Callable[[str], NumberT], words: str) -> tuple[NumberT, ...]:
+    try:
+        values = tuple(read(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise UsageError(f"{option} takes {words}, got {text!r}.") from error
+    if any(not 0 <= value < float("inf") for value in values):
+        raise UsageError(f"{option} takes {words}, none below 0, got {text!r}.")
+    return values

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import Run, one_sentence
+from tests.support.stub import running_stub
+
+QUICK = ("-c", "1,2", "--prompt", "40", "--output", "3", "-n", "2", "--repeats", "1")
+
+
+def test_a_served_model_is_measured_exported_and_compared(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
+    with running_stub("completing") as stub:
+        asked = (
+            "bench",
+            "--url",
+            stub.base_url,
+            *QUICK,
+            "--out",
+            tmp_path / "a",
+            "--api-key-env",
+            "MY_KEY",
+            "--json",
+        )
+        done = ctxlab(*asked, "--csv")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["complete"] == 3
+        assert all(log["headers"]["authorization"] == "Bearer sk-secret-of-mine" for log in stub.all_logs())
+        assert len((tmp_path / "a" / "requests.csv").read_text().splitlines()) == 1 + 2 + 4 + 2
+        kept = b"".join(file.read_bytes() for file in (tmp_path / "a").rglob("*") if file.is_file())
+        assert b"sk-secret" not in kept + done.out.encode() + done.err.encode()
+        again = ctxlab(*asked)
+        assert again.code == 0 and stub.all_logs() == []  # nothing is measured twice
+    compared = ctxlab("bench", "compare", tmp_path / "a", tmp_path / "a", "--json")
+    assert compared.code == 0
+    assert {row["cell"] for row in json.loads(compared.out)["differences"]} == {
+        "c1-p40-o3-h0",
+        "c2-p40-o3-h0",
+        "again",
+    }
+
+
+def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_path: Path) -> None:
+    one_sentence(
+        ctxlab("bench", "-c", "one", "--url", "http://127.0.0.1:1"), "--concurrency takes whole numbers"
+    )
+    one_sentence(
+        ctxlab("bench", "--files", "x", "--url", "http://127.0.0.1:1"), "--files and --dtype together"
+    )
+    one_sentence(
+        ctxlab("bench", "--url", "http://127.0.0.1:1", "--api-key-env", "NOT_SET_ANYWHERE"),
+        "NOT_SET_ANYWHERE",
+    )
+    one_sentence(ctxlab("bench", "compare", tmp_path, tmp_path), "not a run folder")

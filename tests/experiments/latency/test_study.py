@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments.framework import Size, StoppedError, publish, run_study
+from experiments.framework.records import count_attempts, read_records
+from experiments.latency import cells
+from experiments.latency.compare import compare_runs, comparison_table
+from experiments.latency.export import COLUMNS, export_csv
+from experiments.latency.study import LatencyStudy
+from experiments.latency.target import serve_urls
+from experiments.latency.workload import Shape
+from serving.errors import InequalityError, UsageError
+from tests.support.stub import Stub, running_stub
+
+SHAPE = Shape(prompt_tokens=70, output_tokens=4)
+LOADS = (
+    cells.closed(1, SHAPE),
+    cells.closed(3, SHAPE),
+    *(cells.closed(1, SHAPE.model_copy(update={"hit_percent": share})) for share in (50, 100)),
+    cells.closed(1, SHAPE.model_copy(update={"turns": 3, "follow_up_tokens": 20})),
+    cells.poisson(200, SHAPE),
+)
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[Stub]:
+    with running_stub("completing") as server:
+        yield server
+
+
+def study(*urls: str, seeds: int = 2) -> LatencyStudy:
+    size = Size(name="tiny", tasks=1, seeds=seeds)
+    return LatencyStudy("m", loads=LOADS, urls=urls, sizes=(size,), requests=3, with_ceilings=False)
+
+
+def run(made: LatencyStudy, folder: Path) -> None:
+    serve = serve_urls(None, model=None, api_key=None, dtype=None, device=None)
+    run_study(made, made.sizes[0], folder=folder, serve=serve)
+
+
+@pytest.fixture(scope="module")
+def folder(stub: Stub, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("latency") / "run"
+    run(study(stub.base_url), place)
+    return place
+
+
+def test_every_call_of_every_load_reuses_what_was_asked(folder: Path) -> None:
+    calls = [(record, call) for record in read_records(folder) for call in record.calls]
+    assert len(calls) == 2 * (3 + 6 + 3 + 3 + 9 + 3 + 3)
+    for record, call in calls:
+        assert call.predicted_tokens == call.cached_tokens, record.arm
+    cached = {record.arm: call.cached_tokens for record, call in calls if record.factors["load.turns"] == 1}
+    assert [cached[f"c1-p70-o4-h{share}"] for share in (0, 50, 100)] == [0, 32, 64]
+
+
+def test_a_load_keeps_its_times_and_rates(folder: Path) -> None:
+    for record in read_records(folder):
+        assert record.measures["ttft_p50_s"] and record.measures["tpot_mean_s"] is not None
+        assert record.measures["run_output_tokens_per_s"]
+        concurrency = record.factors["load.concurrency"]
+        assert record.measures["requests"] == (
+            9 if record.factors["load.turns"] == 3 else max(3, 2 * concurrency)
+        )
+
+
+def test_a_closed_loop_never_has_more_calls_at_once_than_clients(folder: Path) -> None:
+    for record in read_records(folder):
+        if record.factors["load.kind"] == "closed":
+            spans = [(e.timings.sent_ns, e.timings.sent_ns + e.timings.done_ns) for e in record.exchanges]
+            most = max(sum(begin <= at < end for begin, end in spans) for at, _ in spans)
+            assert most <= record.factors["load.concurrency"]
+
+
+def test_the_page_and_the_export_hold_every_cell(folder: Path, tmp_path: Path) -> None:
+    text = publish(study("http://x"), folder).read_text(encoding="utf-8")
+    assert all(arm.name in text for arm in LOADS)
+    assert "No ceiling was measured" in text
+    lines = (tmp_path / "requests.csv", export_csv(folder, tmp_path / "requests.csv"))
+    assert lines[0].read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert lines[1] == len(lines[0].read_text().splitlines()) - 1 == 60
+
+
+def test_two_runs_are_compared_cell_by_cell_and_seed_by_seed(folder: Path) -> None:
+    found = compare_runs(folder, folder)
+    assert {difference.cell for difference in found.differences} == {
+        *(arm.name for arm in LOADS),
+        cells.AGAIN,
+    }
+    assert all(difference.effect.interval.estimate == 0 for difference in found.differences)
+    assert not any(difference.told_apart for difference in found.differences)
+    assert found.only_first == found.only_second == ()
+    assert len(comparison_table(found).rows) == len(found.differences)
+
+
+def test_a_folder_of_another_study_is_not_compared(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a run folder"):
+        compare_runs(folder, tmp_path)
+
+
+def test_an_interrupted_run_keeps_what_was_measured_and_goes_on(stub: Stub, tmp_path: Path) -> None:
+    made = study(stub.base_url, seeds=1)
+    whole, calls = made.run_trial, 0
+
+    def interrupted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return whole(*arguments)  # type: ignore[arg-type]
+
+    made.run_trial = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(StoppedError, match="after 3 of 7"):
+        run(made, tmp_path / "run")
+    before = [record.salt for record in read_records(tmp_path / "run")]
+    run(study(stub.base_url, seeds=1), tmp_path / "run")
+    after = [record.salt for record in read_records(tmp_path / "run")]
+    assert after[:3] == before
+    assert len(set(after)) == 7
+    assert count_attempts(tmp_path / "run") == 8
+
+
+def test_several_servers_are_worked_through_as_one_queue(stub: Stub, tmp_path: Path) -> None:
+    with running_stub("completing") as other:
+        made = study(stub.base_url, other.base_url, seeds=1)
+        run(made, tmp_path / "run")
+        records = list(read_records(tmp_path / "run"))
+        assert len(records) == 2 * len(LOADS) + 1
+        urls = [record.factors["engine.url"] for record in records]
+        assert urls == sorted(
+            urls, key=[*dict.fromkeys(urls)].index
+        )  # one server is done before the next begins
+        assert len(other.all_logs()) > 0
+
+
+def test_a_server_that_reports_more_reuse_than_was_asked_stops_the_run(tmp_path: Path) -> None:
+    with running_stub("completing-liar") as liar, pytest.raises(InequalityError, match="0 % asked"):
+        run(study(liar.base_url, seeds=1), tmp_path / "run")
