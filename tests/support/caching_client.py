@@ -24,6 +24,8 @@ class CachingClient:
     requests: list[Request] = field(default_factory=list)
     forgets: bool = False
     """Reports nothing as cached: a server that is not what it says."""
+    seconds_per_token: float = 0.001
+    """Of waiting for the first token, for every prompt token that is not cached."""
     renderer: ChatRenderer = field(init=False)
     _blocks: set[tuple[str | None, tuple[int, ...]]] = field(default_factory=set)
 
@@ -39,8 +41,11 @@ class CachingClient:
         cached = self._cached(prompt, request.cache_salt)
         stored = (prompt + output)[:-1]
         self._blocks.update((request.cache_salt, start) for start in self._starts(stored))
+        waited = int(1e9 * self.seconds_per_token * (len(prompt) - cached))
+        times = {"first_token_ns": waited, "last_token_ns": waited, "done_ns": waited}
         stream.exchange = stream.exchange.model_copy(
             update={
+                "timings": stream.exchange.timings.model_copy(update=times),
                 "output_token_ids": output,
                 "usage": Usage(
                     prompt_tokens=len(prompt),

@@ -15,10 +15,9 @@ from experiments.prefix_cache import PrefixCacheLiveStudy
 from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
 from experiments.prefix_cache.live import LIVE
 from experiments.workloads.file_questions import FileQuestion, file_question
-from serving.chat import ChatRenderer
 from serving.errors import InequalityError
 from serving.models import ModelFolder
-from tests.support.reusing_client import ReusingClient
+from tests.support.caching_client import CachingClient
 from tests.support.tiny_model import write_tiny_folder
 
 BLOCK = 16
@@ -44,10 +43,10 @@ def right(question: FileQuestion) -> list[str]:
 
 def work(
     folder: Path, arm: str, replies: Sequence[str], *, reuses: bool = True
-) -> tuple[TrialOutcome, ReusingClient]:
+) -> tuple[TrialOutcome, CachingClient]:
     study = PrefixCacheLiveStudy("tiny", block_size=BLOCK)
     chosen = next(one for one in study.arms if one.name == arm)
-    client = ReusingClient(ChatRenderer(folder), BLOCK, replies=replies, reuses=reuses)
+    client = CachingClient(folder, BLOCK, replies=list(replies), forgets=not reuses)
     model = ModelFolder.model_construct(name="tiny", path=folder, reasoning_parser=None, tool_parser="hermes")
     context = TrialContext(
         arm=chosen,

@@ -16,13 +16,12 @@ from experiments.prefix_cache import ARMS, PrefixCacheStudy
 from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
 from experiments.prefix_cache.ceiling import ceilings
 from experiments.prefix_cache.workload import workloads
-from serving.chat import ChatRenderer
 from serving.client import CompletionRequest
 from serving.errors import InequalityError, LabError
 from serving.explain.causes import MissCause
 from serving.models import ModelFolder
+from tests.support.caching_client import CachingClient
 from tests.support.made_record import made_record
-from tests.support.reusing_client import ReusingClient
 from tests.support.tiny_model import write_tiny_folder
 
 BLOCK = 16
@@ -39,12 +38,7 @@ REPLAYED = (
 """One of each kind; all of them are replayed by the test marked `full`."""
 
 
-@pytest.fixture(scope="module")
-def renderer(tmp_path_factory: pytest.TempPathFactory) -> ChatRenderer:
-    return ChatRenderer(write_tiny_folder(tmp_path_factory.mktemp("model"), "qwen3"))
-
-
-def target(client: ReusingClient, folder: Path, *, num_blocks: int = 100_000) -> ServedModel:
+def target(client: CachingClient, folder: Path, *, num_blocks: int = 100_000) -> ServedModel:
     model = ModelFolder.model_construct(
         name="tiny", path=folder, reasoning_parser="qwen3", tool_parser="hermes"
     )
@@ -52,17 +46,16 @@ def target(client: ReusingClient, folder: Path, *, num_blocks: int = 100_000) ->
 
 
 def replay(
-    renderer: ChatRenderer,
     folder: Path,
     arm: str,
     task: str = "file-tour-4",
     *,
     num_blocks: int = 100_000,
     reuses: bool = True,
-) -> tuple[TrialOutcome, ReusingClient]:
+) -> tuple[TrialOutcome, CachingClient]:
     study = PrefixCacheStudy("qwen3-nano-shape", block_size=BLOCK)
     chosen = next(one for one in ARMS if one.name == arm)
-    client = ReusingClient(renderer, BLOCK, reuses=reuses)
+    client = CachingClient(folder, BLOCK, forgets=not reuses)
     context = TrialContext(
         arm=chosen,
         factors=resolve(study.base, chosen),
@@ -74,13 +67,13 @@ def replay(
 
 
 @pytest.fixture(scope="module")
-def folder(renderer: ChatRenderer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_folder(tmp_path_factory.mktemp("served"), "qwen3")
 
 
 @pytest.fixture(scope="module")
-def outcomes(renderer: ChatRenderer, folder: Path) -> dict[str, TrialOutcome]:
-    return {arm: replay(renderer, folder, arm)[0] for arm in REPLAYED}
+def outcomes(folder: Path) -> dict[str, TrialOutcome]:
+    return {arm: replay(folder, arm)[0] for arm in REPLAYED}
 
 
 @pytest.mark.parametrize("arm", REPLAYED)
@@ -123,14 +116,12 @@ def test_a_clock_is_called_a_clock(outcomes: dict[str, TrialOutcome]) -> None:
         assert call.named[MissCause.CLOCK.value] > call.named.get(MissCause.NEW.value, 0)
 
 
-def test_token_ids_are_those_of_the_messages(
-    outcomes: dict[str, TrialOutcome], renderer: ChatRenderer, folder: Path
-) -> None:
+def test_token_ids_are_those_of_the_messages(outcomes: dict[str, TrialOutcome], folder: Path) -> None:
     by_ids, by_messages = outcomes["token-in"], outcomes[APPEND_ONLY]
     assert [e.prompt_token_ids for e in by_ids.exchanges] == [
         e.prompt_token_ids for e in by_messages.exchanges
     ]
-    _, client = replay(renderer, folder, "token-in", "file-tour-1")
+    _, client = replay(folder, "token-in", "file-tour-1")
     assert isinstance(client.requests[0], CompletionRequest)
 
 
@@ -141,14 +132,14 @@ def test_an_appended_bar_stays_in_the_bytes_it_came_in(outcomes: dict[str, Trial
     assert all(len(one) < len(other) for one, other in pairwise(prompts))
 
 
-def test_a_server_that_reuses_nothing_breaks_the_equality(renderer: ChatRenderer, folder: Path) -> None:
+def test_a_server_that_reuses_nothing_breaks_the_equality(folder: Path) -> None:
     with pytest.raises(InequalityError, match="Cached tokens"):
-        replay(renderer, folder, APPEND_ONLY, "file-tour-2", reuses=False)
+        replay(folder, APPEND_ONLY, "file-tour-2", reuses=False)
 
 
-def test_a_pool_that_cannot_hold_the_trial_is_refused(renderer: ChatRenderer, folder: Path) -> None:
+def test_a_pool_that_cannot_hold_the_trial_is_refused(folder: Path) -> None:
     with pytest.raises(LabError, match="the pool has 20"):
-        replay(renderer, folder, APPEND_ONLY, "file-tour-1", num_blocks=20)
+        replay(folder, APPEND_ONLY, "file-tour-1", num_blocks=20)
 
 
 def test_a_null_arm_that_read_other_ids_stops_the_run(outcomes: dict[str, TrialOutcome]) -> None:
@@ -172,14 +163,12 @@ def kept(arm: str, outcome: TrialOutcome) -> TrialRecord:
 
 
 @pytest.mark.full
-def test_a_full_replay_of_all_arms_shows_what_each_of_them_says(
-    renderer: ChatRenderer, folder: Path, tmp_path: Path
-) -> None:
+def test_a_full_replay_of_all_arms_shows_what_each_of_them_says(folder: Path, tmp_path: Path) -> None:
     from contextlib import contextmanager
 
     @contextmanager
     def serve(_engine):
-        yield Served(target=target(ReusingClient(renderer, BLOCK), folder), environment={"engine": "none"})
+        yield Served(target=target(CachingClient(folder, BLOCK), folder), environment={"engine": "none"})
 
     study = PrefixCacheStudy("qwen3-nano-shape", block_size=BLOCK)
     (size,) = (one for one in study.sizes if one.name == "full")
