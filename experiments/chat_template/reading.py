@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Final
 
 from experiments.chat_template.conversation import offered_in, step_of
 from experiments.workloads.scenario import draws
@@ -120,4 +122,6 @@ def _chain(rng: random.Random, seed: int) -> _Written:
     )
 
 
-_WRITERS = {Reading.CALCULATIONS: _calculations, Reading.WEATHERS: _weathers, Reading.CHAIN: _chain}
+_WRITERS: Final = MappingProxyType(
+    {Reading.CALCULATIONS: _calculations, Reading.WEATHERS: _weathers, Reading.CHAIN: _chain}
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from experiments.chat_template.analysis import analyse
 from experiments.chat_template.arms import DECLARED, THINKING, accuracy_arms, base_factors, reasons
@@ -31,9 +32,9 @@ from serving.call import DecodeOptions, MeasuredCall
 from serving.chat import TemplateRefusesError
 from serving.errors import LabError
 
-NULL_SEEDS = 5
+NULL_SEEDS: Final = 5
 """Tasks of each kind that the null arm repeats."""
-_NOT_HERE = (IDS_KEPT, THINKING_OFF, DROPPED)
+_NOT_HERE: Final = (IDS_KEPT, THINKING_OFF, DROPPED)
 """Nothing is generated before the question, so there are no ids to keep; and no arm here thinks."""
 
 
@@ -58,9 +59,11 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
-        self.base = base_factors(model, block_size=block_size, max_tokens=24, window=4096)
-        # A choice is constrained in the answer alone: a model that thinks first would have no answer yet.
-        self.base[THINKING] = False if reasons(model) else None
+        self.base = {
+            **base_factors(model, block_size=block_size, max_tokens=24, window=4096),
+            # A choice is constrained in the answer alone: a model that thinks first would have no answer yet.
+            THINKING: False if reasons(model) else None,
+        }
         self.arms = tuple(arm for arm in accuracy_arms(model) if arm.name not in _NOT_HERE)
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
