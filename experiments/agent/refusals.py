@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from typing import TYPE_CHECKING
 
 from serving.assembler import Observation, TaskState, ToolCall, ToolContract, stage_allows
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 _SHOWN = 80
 """Characters of a name that a model made up."""
@@ -68,7 +69,16 @@ class Catalogue:
     """Offered from the start, or loaded since, by name."""
     deferred: frozenset[str] = frozenset()
     """Named in the head and not loaded."""
-    _validators: dict[str, Draft202012Validator] = field(default_factory=dict, repr=False, compare=False)
+    _validators: Mapping[str, Draft202012Validator] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Its import takes a second and more: here, before the model is asked, and not for whoever runs no tool.
+        from jsonschema import Draft202012Validator
+
+        validators = {
+            name: Draft202012Validator(contract.spec.parameters) for name, contract in self.callable.items()
+        }
+        object.__setattr__(self, "_validators", validators)
 
     def refusal(self, call: ToolCall, state: TaskState) -> Refusal | None:
         """The first rule that the call breaks, or None; approval is asked for later, by the exact call.
@@ -110,11 +120,9 @@ class Catalogue:
         if isinstance(read, str):
             sentence = f"Wrong arguments for {call.name}: {read}. It takes {takes}."
             return Refusal(RefusalReason.MALFORMED_ARGUMENTS, sentence, (call.name,))
-        validator = self._validators.get(call.name)
-        if validator is None:
-            validator = Draft202012Validator(contract.spec.parameters)
-            self._validators[call.name] = validator
-        problem = best_match(validator.iter_errors(read))
+        from jsonschema.exceptions import best_match
+
+        problem = best_match(self._validators[call.name].iter_errors(read))
         if problem is None:
             return None
         where = f"{problem.json_path}: " if problem.absolute_path else ""

@@ -15,7 +15,6 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
-from scipy.optimize import linprog, nnls
 
 from serving.errors import LabError, UsageError
 
@@ -211,6 +210,8 @@ def _columns(samples: Sequence[TtftSample]) -> Floats:
 
 
 def _least_squares(columns: Floats, seconds: Floats) -> Floats:
+    from scipy.optimize import nnls
+
     return np.asarray(nnls(columns, seconds)[0], dtype=np.float64)
 
 
@@ -220,6 +221,8 @@ def _least_absolute(columns: Floats, seconds: Floats) -> Floats:
     The dual weighs each sample between -1 (predicted too high) and 1 (too low); the prices of its three rows
     are the coefficients. Source: Koenker, Quantile Regression (2005), section 6.2.
     """
+    from scipy.optimize import linprog
+
     solution = linprog(-seconds, A_ub=columns.T, b_ub=np.zeros(_COEFFICIENTS), bounds=(-1, 1), method="highs")
     if not solution.success:
         raise LabError(f"The fit did not converge: {solution.message}. Look at the samples.")

@@ -63,18 +63,19 @@ def test_every_page_can_be_reached_from_the_index_and_back(site: Path) -> None:
             todo += [one for one in links(page) if one not in seen]
     pages = {path.resolve() for path in site.rglob("*.html")} | {(site / "survey" / "table.md").resolve()}
     assert seen == pages
-    assert len(list((site / RUN / "trials").glob("*.html"))) == 7
+    arms = {record.arm for record in read_records(COMMITTED, with_exchanges=False)}
+    assert len(list((site / RUN / "trials").glob("*.html"))) == len(arms) >= 7
 
 
 def test_its_numbers_are_those_of_the_records(site: Path) -> None:
     text = " ".join(Page((site / PAGE).read_text(encoding="utf-8")).text)
-    assert "224 of 224" in text
-    calls = [
-        call for record in read_records(COMMITTED) if record.arm == "append-only" for call in record.calls
-    ]
+    records = list(read_records(COMMITTED, with_exchanges=False))
+    every = sum(len(record.calls) for record in records)
+    assert f"{every} of {every}" in text
+    calls = [call for record in records if record.arm == "append-only" for call in record.calls]
     cached = sum(call.cached_tokens or 0 for call in calls)
     assert f"{cached / sum(call.prompt_tokens or 0 for call in calls):.1%}" in text
-    assert "Predicted and reported cached tokens agree in 224 of 224 calls." in text
+    assert f"Predicted and reported cached tokens agree in {every} of {every} calls." in text
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments.framework.served_model import _target
+from serving.engine import BackendName
 from serving.errors import LabError
 from serving.probe import ServerFacts
 
@@ -17,7 +18,11 @@ def facts(max_model_len: int | None) -> ServerFacts:
 
 
 def plan(max_position_embeddings: int) -> Any:
-    return SimpleNamespace(folder=SimpleNamespace(name="m", max_position_embeddings=max_position_embeddings))
+    return SimpleNamespace(
+        folder=SimpleNamespace(name="m", max_position_embeddings=max_position_embeddings),
+        command=SimpleNamespace(argv=("serve",)),
+        backend=SimpleNamespace(name=BackendName.CPU),
+    )
 
 
 def test_the_window_is_what_the_server_says_and_not_what_the_model_could_do() -> None:
