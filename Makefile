@@ -24,7 +24,7 @@ check: setup  ## Lint, types and the arrows between rooms
 	$(BIN)/lint-imports
 
 test: check  ## What CI runs: checks and every quick test, one served model included
-	$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --no-loadscope-reorder
 
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
 	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600

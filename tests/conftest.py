@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ctxlab", deadline=None)
 settings.load_profile("ctxlab")
 
+ROOT = Path(__file__).parents[1]
+
 LIVE_MODEL = "qwen3-nano-shape"
 """Four layers and random weights: starts fast, and caches and renders as the real model does."""
 
@@ -31,23 +34,37 @@ SANDBOXED = ("tests/experiments/agent/tools/", "tests/experiments/workloads/test
 """Files whose tests look for sandboxed processes on the whole machine, or start some."""
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that use the served model come first: they are the longest group, and the others fill the rest."""
+    items.sort(key=lambda item: _group(item.nodeid) != "live")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """With several workers, tests that share something stay on one: the served model, the sandbox, a file's fixtures.
 
-    The served model's tests come first: they are the longest group, and the others fill the rest.
+    By file, for the controller knows the tests by their ids alone (and pytest 9.2 no longer lets xdist's own groups
+    write themselves into an id).
     """
-    if not config.pluginmanager.hasplugin("xdist") or not config.getoption("numprocesses", None):
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: _group(item) != "live")
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Grouped(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return Grouped(config, log)
 
 
-def _group(item: pytest.Item) -> str:
-    if item.get_closest_marker("live"):
-        return "live"
-    file = item.nodeid.partition("::")[0]
-    return "sandbox" if file.startswith(SANDBOXED) else file
+def _group(nodeid: str) -> str:
+    file = nodeid.partition("::")[0]
+    if file.startswith(SANDBOXED):
+        return "sandbox"
+    return "live" if _uses_the_served_model(file) else file
+
+
+@cache
+def _uses_the_served_model(file: str) -> bool:
+    return "pytest.mark.live" in (ROOT / file).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
