@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.chat_template import ChatTemplateReplayStudy
 from experiments.attention.study import AttentionStudy
 from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
@@ -27,6 +28,7 @@ STUDIES = {
         StatusBarStudy,
         StatusBarCostStudy,
         ToolCallingStudy,
+        ChatTemplateReplayStudy,
     )
 }
 ENGINES = {
@@ -37,8 +39,9 @@ ENGINES = {
     "status-bar": "vllm",
     "status-bar-cost": "vllm",
     "tool-calling": "vllm",
+    "chat-template-replay": "vllm",
 }
-PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost")
+PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost", "chat-template-replay")
 """Studies whose every call is predicted."""
 RUNS = sorted(path.parent for name in STUDIES for path in (ROOT / "results" / name).glob("*/run.json"))
 SERVED = [folder for folder in RUNS if folder.parent.name in PREDICTED]
