@@ -31,7 +31,9 @@ def shortened(study: ToolCallingStudy) -> ToolCallingStudy:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("kind", [ToolCallingStudy, ToolCallingCostStudy])
+@pytest.mark.parametrize(
+    "kind", [ToolCallingStudy, pytest.param(ToolCallingCostStudy, marks=pytest.mark.full)]
+)
 def test_every_call_of_a_run_reads_the_rendered_ids(
     kind: type[ToolCallingStudy], live_server: LiveServer, tmp_path: Path
 ) -> None:
