@@ -19,16 +19,15 @@ class Lesson(NamedTuple):
     prints: str
     """What only a run up to its last exercise shows."""
     most_cells: int
-    serves: bool = False
-    """Whether it serves a model, so that its run belongs to the live tests."""
     attaches: bool = False
-    """Whether it uses a server at `CTXLAB_URL` where there is one: here the one that all live tests share."""
+    """Whether it uses a server at `CTXLAB_URL` where there is one: here the one that all live tests share. Without
+    one, it starts its own."""
     stand_in: str = ""
     """The model whose name is replaced by a tiny one's folder: the checks of the lesson hold for any model."""
 
 
 LESSONS = {
-    "01_prefix_cache": Lesson("(prompt tokens, computed)", most_cells=18, serves=True),
+    "01_prefix_cache": Lesson("(prompt tokens, computed)", most_cells=18, attaches=True),
     "02_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
     "05_status_bar": Lesson("are the bar's and", most_cells=16),
     "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
@@ -39,7 +38,7 @@ LESSONS = {
 
 
 def runs(path: Path) -> object:
-    marks = [pytest.mark.live] if LESSONS[path.stem].serves or LESSONS[path.stem].attaches else []
+    marks = [pytest.mark.live] if LESSONS[path.stem].attaches else []
     return pytest.param(path, id=path.stem, marks=marks)
 
 
