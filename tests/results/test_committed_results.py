@@ -12,7 +12,7 @@ from experiments.attention.study import AttentionStudy
 from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
 from experiments.prefix_cache import PrefixCacheStudy
-from experiments.status_bar import StatusBarCostStudy, StatusBarStudy
+from experiments.status_bar import StatusBarCostStudy, StatusBarStudy, StatusBarThinkingStudy
 from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
 from experiments.tool_calling import ToolCallingStudy
 
@@ -27,6 +27,7 @@ STUDIES = {
         StatusBarDecidedStudy,
         StatusBarStudy,
         StatusBarCostStudy,
+        StatusBarThinkingStudy,
         ToolCallingStudy,
         ChatTemplateReplayStudy,
     )
@@ -38,6 +39,7 @@ ENGINES = {
     "status-bar-decided": "transformers",
     "status-bar": "vllm",
     "status-bar-cost": "vllm",
+    "status-bar-thinking": "vllm",
     "tool-calling": "vllm",
     "chat-template-replay": "vllm",
 }
