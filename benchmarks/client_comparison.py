@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.client_peers import told_by
 from experiments.framework.statistics import Interval, bootstrap
 from experiments.latency import definitions
 from experiments.latency.definitions import CallTimes, Chunk, ChunkKind
@@ -135,17 +135,7 @@ def run_side(
         "output_tokens": sum(beat.tokens for beat in TIMED[case]),
         "tokenizer": tokenizer,
     }
-    done = subprocess.run(
-        [python, "-m", "benchmarks.client_peers", client],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{client} failed:\n{done.stderr[-2000:]}")
-    told = json.loads(done.stdout)
+    told = told_by(client, job, python)
     reported, logs = told["reported"], told["logs"]
     error = throughput_error(client, case, reported["output_tokens_per_s"], logs)
     return Side(client, judge(client, case, streams, reported["calls"], logs), error, told["cpu_s_per_1000"])

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.client_peers import told_by
 from experiments.framework.statistics import bootstrap
 from serving.models import ensure
 
@@ -76,17 +76,7 @@ def main() -> None:
 
 
 def _reported(client: str, job: dict[str, object]) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.client_peers", client],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{client} failed:\n{done.stderr[-2000:]}")
-    reported: dict[str, float] = json.loads(done.stdout)["reported"]
+    reported: dict[str, float] = told_by(client, job)["reported"]
     return reported
 
 

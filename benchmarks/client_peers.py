@@ -16,12 +16,15 @@ import contextlib
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,22 @@ def guidellm(job: Job) -> Reported:
 
 
 CLIENTS: dict[str, Callable[[Job], Reported]] = {"ours": ours, "vllm": vllm_bench, "guidellm": guidellm}
+
+
+def told_by(client: str, job: Mapping[str, object], python: str = sys.executable) -> dict[str, Any]:
+    """What `client` says of a job, from a process of its own that `python` runs; its failure ends this program."""
+    done = subprocess.run(
+        [python, "-m", "benchmarks.client_peers", client],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"{client} failed:\n{done.stderr[-2000:]}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from experiments.chat_template.names import NULL, TOOL_ROLE
-from experiments.chat_template.pairs import Compared, compare, lost_share, same_as_null
+from experiments.chat_template.pairs import Compared, compare, lost_share
 from experiments.chat_template.tables import (
     answers_table,
     class_table,
@@ -15,20 +15,16 @@ from experiments.chat_template.tables import (
     tokens_table,
 )
 from experiments.framework import Analysis, Arm, Cross, CrossFigure, Exclusion, TrialRecord
-from experiments.framework.statistics import Interval, wilson
+from experiments.framework.analysis import arms_that_ran
+from experiments.framework.statistics import Interval, judged_alike, wilson
 from experiments.tool_calling.names import EXCLUDED
 from experiments.tool_calling.tables import count, percent, summed
-from serving.errors import UsageError
 
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, the one figure and a conclusion; arms without a record are left out, prompts not asked are exclusions."""
     asked = [record for record in records if EXCLUDED not in record.measures]
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in asked)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, asked)
     compared = compare(ran, asked)
     titles = {arm.name: arm.title for arm in arms}
     left_out = Counter(str(record.measures[EXCLUDED]) for record in records if EXCLUDED in record.measures)
@@ -62,7 +58,7 @@ def _conclusion(
     if silent:
         yield _no_difference(silent, titles)
     yield from _quadrants(arms, records, compared)
-    agreed, pairs = same_as_null(records)
+    agreed, pairs = judged_alike(records, TOOL_ROLE, NULL)
     if pairs:
         yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
 

@@ -8,22 +8,17 @@ import numpy as np
 
 from experiments.chat_template.tables import drift_table, mean_of, of_arm
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
-from experiments.framework.analysis import Cell
+from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.statistics import Interval, bounded
 from experiments.tool_calling.cost_tables import later_call, ttft
 from experiments.tool_calling.names import EXCLUDED
 from experiments.tool_calling.tables import share, summed
-from serving.errors import UsageError
 
 
 def analyse_cost(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Agreement, tokens and waits by arm; turns of different arms are different turns, so nothing is ranked."""
     asked = [record for record in records if EXCLUDED not in record.measures]
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in asked)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, asked)
     left_out = len(records) - len(asked)
     return Analysis(
         conclusion=" ".join(_conclusion(ran, asked)),

@@ -93,18 +93,6 @@ def lost_share(records: Sequence[TrialRecord], arm: str, *, against: str | None 
     return bounded(rows, _share if against is None else _share_difference)
 
 
-def same_as_null(records: Sequence[TrialRecord]) -> tuple[int, int]:
-    """In how many of the prompts that both arms were asked the null arm was judged as the base."""
-    first, null = by_cluster(records, TOOL_ROLE, "success"), by_cluster(records, NULL, "success")
-    both = first.keys() & null.keys()
-    return sum(first[cluster] == null[cluster] for cluster in both), len(both)
-
-
-def signed(interval: Interval, *, scale: float = 1, form: str = "+.2f") -> str:
-    """`+0.12 [-0.02, +0.25]`."""
-    return interval.words(form, scale=scale)
-
-
 def _detectable(changes: Floats, family: int) -> float | None:
     """The t approximation (`smallest_detectable`), and never less than what the exact test can find at all.
 

@@ -11,8 +11,7 @@ from experiments.chat_template.arms import FAULT, is_family
 from experiments.chat_template.names import LOST, NULL, REFUSED, TOOL_ROLE
 from experiments.chat_template.tables import of_arm
 from experiments.framework import Analysis, Arm, Stack, StackedFigure, Table, TrialRecord
-from experiments.framework.analysis import Cell
-from serving.errors import UsageError
+from experiments.framework.analysis import Cell, arms_that_ran
 from serving.prefix import Cause
 
 _CAUSE_WORDS: Final = {
@@ -27,11 +26,7 @@ _CAUSE_WORDS: Final = {
 
 def analyse_replay(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion, every sentence of it computed; arms without a record are left out."""
-    ran = [arm for arm in arms if of_arm(records, arm.name)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, records)
     own, foreign = [arm for arm in ran if not is_family(arm)], [arm for arm in ran if is_family(arm)]
     return Analysis(
         conclusion=" ".join(_conclusion(own, foreign, records)),

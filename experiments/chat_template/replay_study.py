@@ -24,9 +24,9 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
-from experiments.framework.served_model import ServedModel
-from experiments.framework.trials import Measure
+from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
+from experiments.framework.served_model import ServedModel, check_pool
+from experiments.framework.trials import Measure, total
 from serving.errors import LabError
 from serving.models.template_collection import TemplateCollection, trl_templates
 
@@ -70,7 +70,7 @@ class ChatTemplateReplayStudy(Study[ServedModel]):
         )
         caller = WayCaller.of(way, target, seed=spec.seed, source=source)
         done = replay(script, caller, target, salt=context.salt, source=source)
-        _check_pool(done, target)
+        check_pool(done.every, target)
         refused = {} if done.refusal is None else {REFUSED: done.refusal}
         return TrialOutcome(
             exchanges=tuple(call.exchange for call in done.every),
@@ -133,16 +133,3 @@ def _measures(done: Replayed, planned: int, block_size: int) -> dict[str, Measur
         "stored_there": None if broken is None else broken.stored_text,
         "sent_instead": None if broken is None else broken.sent_text,
     }
-
-
-def _check_pool(done: Replayed, target: ServedModel) -> None:
-    """Refuse a pool that may have evicted blocks of this very trial: the twin would be another one."""
-    size = target.block_size
-    blocks = sum(
-        -(-(call.prediction.prompt_tokens - call.prediction.cached_tokens + 1) // size) for call in done.every
-    )
-    if blocks >= target.num_blocks:
-        raise LabError(
-            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: serve with "
-            "a larger KV cache."
-        )

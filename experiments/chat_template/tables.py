@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from experiments.chat_template.names import DRIFT, REFUSED, TOOL_ROLE
-from experiments.chat_template.pairs import Compared, lost_share, signed
+from experiments.chat_template.pairs import Compared, lost_share
 from experiments.framework import Arm, Table, TrialRecord, by_cluster
 from experiments.framework.analysis import Cell
 from experiments.framework.statistics import Interval, bounded
@@ -79,7 +79,7 @@ def compared_table(compared: Sequence[Compared], titles: dict[str, str]) -> tupl
             one.pairs,
             one.only_against,
             one.only_arm,
-            signed(one.effect),
+            one.effect.words("+.2f"),
             one.p_value,
             one.adjusted,
             one.detectable,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Annotated
@@ -109,22 +108,23 @@ def _write_run(run: Path, place: Path, site: Path, trials: int) -> RunCard:
     study, info = opened(run)
     own = site / place
     own.mkdir(parents=True)
-    pages = _write_trials(run, own, trials)
+    records = tuple(read_records(run, with_exchanges=False))
+    pages = _write_trials(run, own, trials, {record.arm for record in records if record.scored})
     report = report_of(
         study,
         run,
+        records,
         figures=own / FIGURES,
         reproduce=reproduce(study, info.identity, run),
         up=Path(os.path.relpath(site / PAGE, own)).as_posix(),
         pages=pages,
     )
     write_whole(own / REPORT, render_report(report).encode("utf-8"))
-    records = tuple(read_records(run, with_exchanges=False))
     return run_card(place.as_posix(), (place / REPORT).as_posix(), info, records, report)
 
 
-def _write_trials(run: Path, own: Path, trials: int) -> Mapping[str, str]:
-    """The pages of the first trials of every arm, by trial id."""
+def _write_trials(run: Path, own: Path, trials: int, arms: set[str]) -> Mapping[str, str]:
+    """The pages of the first trials of every arm, by trial id; no record behind the last of them is unpacked."""
     from experiments.cli.trajectory import trial_page, trial_texts
     from experiments.framework.journal import write_whole
     from experiments.framework.manifests import read_manifests
@@ -132,21 +132,25 @@ def _write_trials(run: Path, own: Path, trials: int) -> Mapping[str, str]:
     from experiments.framework.schedule import trial_id
     from experiments.framework.trajectory import render_trajectory
 
-    if not trials:
+    waiting = {arm: trials for arm in arms if trials}
+    if not waiting:
         return {}
     manifests = {manifest.manifest_id: manifest for manifest in read_manifests(run)}
     show = trial_texts(run)
     pages: dict[str, str] = {}
-    seen: Counter[str] = Counter()
     for record in read_records(run):
-        if not record.scored or not record.exchanges or seen[record.arm] == trials:
+        if not record.scored or not record.exchanges or record.arm not in waiting:
             continue
-        seen[record.arm] += 1
+        waiting[record.arm] -= 1
         name = f"{TRIALS}/{len(pages) + 1:03d}.html"
         (own / TRIALS).mkdir(exist_ok=True)
         page = trial_page(record, manifests).model_copy(update={"up": "../report.html"})
         write_whole(own / name, render_trajectory(page, show).encode("utf-8"))
         pages[trial_id(record.arm, record.spec)] = name
+        if not waiting[record.arm]:
+            del waiting[record.arm]
+        if not waiting:
+            break
     return pages
 
 

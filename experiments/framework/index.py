@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,7 +15,7 @@ from experiments.framework.analysis import Cell
 from experiments.framework.pages import page_environment
 from experiments.framework.records import RunInfo
 from experiments.framework.report import ReportFigure, ReportModel, data_uri
-from experiments.framework.trials import OutcomeKind, TrialRecord
+from experiments.framework.trials import OutcomeKind, TrialRecord, total
 
 
 class Place(BaseModel):
@@ -138,7 +138,7 @@ def render_index(cards: Sequence[RunCard], others: Sequence[Place] = ()) -> str:
 
 def _arm_cells(own: Sequence[TrialRecord]) -> tuple[Cell, ...]:
     calls = [call for record in own for call in record.calls]
-    prompt, cached = _sum(call.prompt_tokens for call in calls), _sum(call.cached_tokens for call in calls)
+    prompt, cached = total(call.prompt_tokens for call in calls), total(call.cached_tokens for call in calls)
     judged = [record for record in own if record.kind in (OutcomeKind.OK, OutcomeKind.TASK_FAILED)]
     return (
         len(own),
@@ -148,12 +148,6 @@ def _arm_cells(own: Sequence[TrialRecord]) -> tuple[Cell, ...]:
         None if prompt is None or cached is None or not calls else round((prompt - cached) / len(calls)),
         cached / prompt if cached is not None and prompt else None,
     )
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    parts = list(values)
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
 
 
 def _text(value: object) -> str | None:

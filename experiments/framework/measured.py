@@ -53,13 +53,6 @@ def ids_and_reuse(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, int
     ]
 
 
-def total(values: Iterable[float | None]) -> float | None:
-    """The sum, or None where one part is unknown."""
-    parts = tuple(values)
-    known = [value for value in parts if value is not None]
-    return sum(known) if len(known) == len(parts) else None
-
-
 def require_refused(exchange: Exchange) -> Exchange:
     """A failed call that the server would not take, which is a finding; every other failure is the machinery's.
 

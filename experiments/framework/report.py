@@ -28,7 +28,7 @@ from experiments.framework.records import (
 )
 from experiments.framework.schedule import trial_id
 from experiments.framework.study import Study, TargetT
-from experiments.framework.trials import CacheTemperature, CallRecord, OutcomeKind, TrialRecord
+from experiments.framework.trials import CacheTemperature, CallRecord, OutcomeKind, TrialRecord, total
 from serving.errors import UsageError
 
 FIGURES, REPORT = "figures", "report.html"
@@ -108,7 +108,8 @@ def publish(study: Study[TargetT], folder: Path, *, reproduce: Sequence[str] = (
     `reproduce` are the commands that make the run again. The run may be unfinished: the page says how much is
     missing. Raises `UsageError` for a folder of another study and for one without a scored record.
     """
-    model = report_of(study, folder, figures=folder / FIGURES, reproduce=reproduce)
+    records = read_records(folder, with_exchanges=False)
+    model = report_of(study, folder, records, figures=folder / FIGURES, reproduce=reproduce)
     write_whole(folder / REPORT, render_report(model).encode("utf-8"))
     return folder / REPORT
 
@@ -116,20 +117,21 @@ def publish(study: Study[TargetT], folder: Path, *, reproduce: Sequence[str] = (
 def report_of(
     study: Study[TargetT],
     folder: Path,
+    records: Iterable[TrialRecord],
     *,
     figures: Path,
     reproduce: Sequence[str] = (),
     up: str | None = None,
     pages: Mapping[str, str] | None = None,
 ) -> ReportModel:
-    """Analyse a run folder and draw its figures into the folder `figures`; raises as `publish` does.
+    """Analyse the records of a run folder and draw its figures into the folder `figures`; raises as `publish` does.
 
     `pages` are the places of trials that were written step by step, by trial id.
     """
     run = read_run(folder)
     if run.identity.study != study.name:
         raise UsageError(f"{folder} holds study {run.identity.study!r}, not {study.name!r}.")
-    records = tuple(read_records(folder, with_exchanges=False))
+    records = tuple(records)
     scored = tuple(record for record in records if record.scored)
     if not scored:
         raise UsageError(f"{folder} has no finished trial yet; run the study first.")
@@ -192,8 +194,8 @@ def arm_table(run: RunInfo, records: Sequence[TrialRecord]) -> Table:
         kinds = Counter(record.kind for record in own)
         scored = [record for record in own if record.scored]
         calls = [call for record in scored for call in record.calls]
-        prompt = _total(call.prompt_tokens for call in calls)
-        cached = _total(call.cached_tokens for call in calls)
+        prompt = total(call.prompt_tokens for call in calls)
+        cached = total(call.cached_tokens for call in calls)
         rows.append(
             (
                 arm.name,
@@ -318,15 +320,6 @@ def _facts(prefix: str, values: dict[str, JsonValue]) -> Iterable[Fact]:
     for name, value in values.items():
         plain = value if value is None or isinstance(value, bool | int | float | str) else canonical(value)
         yield Fact(name=f"{prefix} {name}", value=plain)
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
 
 
 def data_uri(svg: bytes) -> object:

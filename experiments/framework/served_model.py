@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from experiments.framework.arms import canonical
 from experiments.framework.study import Serve, Served
+from serving.call import MeasuredCall
 from serving.chat import ChatTokenizer
 from serving.client import Client
 from serving.engine import BackendName, RunningEngine
@@ -130,3 +131,20 @@ def _stable_flags(plan: LaunchPlan) -> Iterator[str]:
             next(words)
         else:
             yield word
+
+
+def check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
+    """Refuse a pool that may have evicted blocks of this very trial, for the ceiling would be another one."""
+    size = target.block_size
+    blocks = sum(
+        -(
+            -(c.prediction.prompt_tokens - c.prediction.cached_tokens + (c.exchange.output_tokens or 1))
+            // size
+        )
+        for c in calls
+    )
+    if blocks >= target.num_blocks:
+        raise LabError(
+            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
+            "serve with a larger KV cache, or replay fewer calls."
+        )

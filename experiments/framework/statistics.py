@@ -118,6 +118,15 @@ def by_cluster(records: Iterable[TrialRecord], arm: str, measure: str) -> dict[s
     return values
 
 
+def judged_alike(
+    records: Sequence[TrialRecord], one: str, other: str, measure: str = "success"
+) -> tuple[int, int]:
+    """In how many of the clusters that two arms share a measure is the same in both, and how many those are."""
+    first, second = by_cluster(records, one, measure), by_cluster(records, other, measure)
+    both = first.keys() & second.keys()
+    return sum(first[cluster] == second[cluster] for cluster in both), len(both)
+
+
 def bounded(rows: Floats, statistic: Statistic = lambda means: means[:, 0]) -> Interval:
     """Give `bootstrap`'s interval, of the mean by default and with a fixed seed; with few clusters without bounds."""
     found = bootstrap(rows, statistic, np.random.default_rng(0))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import Self
+from typing import Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from serving.assembler import ContextManifest
 from serving.client import Exchange
+
+NumberT = TypeVar("NumberT", int, float)
 
 Measure = bool | int | float | str | None
 """A number or a label of one trial; `None` is unknown, never zero."""
@@ -171,3 +173,10 @@ def prove_cache_state(calls: Sequence[CallRecord]) -> CacheState:
         return CacheState(temperature=CacheTemperature.UNPROVEN, proof=proof)
     warm = bool(calls[0].cached_tokens)
     return CacheState(temperature=CacheTemperature.WARM if warm else CacheTemperature.COLD, proof=proof)
+
+
+def total(values: Iterable[NumberT | None]) -> NumberT | None:
+    """The sum, or None where one part is unknown."""
+    parts = tuple(values)
+    known = [value for value in parts if value is not None]
+    return sum(known) if len(known) == len(parts) else None

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 from experiments.agent.collected import CollectedTurn, collect
 from experiments.agent.loop import CallFailedError, run_turn
 from experiments.agent.progress import call_key
-from experiments.agent.protocols import ModelCaller, Started
+from experiments.agent.protocols import ModelCaller
+from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tokenin import TokenInCaller
 from experiments.agent.tools import GroupName, Toolbox, Workspace, World, build_toolbox
@@ -26,19 +27,16 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import whole_number
-from experiments.framework.measured import call_record, check_rebuilt, rebuilt, require_refused, total
-from experiments.framework.served_model import ServedModel
+from experiments.framework.measured import call_record, check_rebuilt, require_refused
+from experiments.framework.served_model import ServedModel, check_pool
+from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD
 from experiments.prefix_cache.live_analysis import analyse
-from experiments.prefix_cache.replay import Way, check_pool
+from experiments.prefix_cache.replay import Way
 from experiments.prefix_cache.sabotage import faults_of, time_of
 from experiments.workloads.file_questions import FileQuestion, file_question
 from experiments.workloads.file_tour import SNAPSHOT
 from serving.assembler import (
-    AssemblyRequest,
-    ContextPolicy,
-    Fault,
-    HandOff,
     RequestContext,
     Trajectory,
 )
@@ -174,25 +172,7 @@ def caller_of(way: Way, target: ServedModel) -> ModelCaller:
         # Ids that were generated go back as they are; through messages they would be tokenised again.
         return TokenInCaller(target.client, target.folder, block_size=target.block_size)
     caller = Caller(target.client, target.folder, block_size=target.block_size, tokenizer=target.tokenizer)
-    return _Rebuilding(caller) if way.rebuild else caller
-
-
-@dataclass(frozen=True)
-class _Rebuilding:
-    """The calls of the null arm: each from a stored copy of its request."""
-
-    caller: ModelCaller
-
-    def start(
-        self,
-        request: AssemblyRequest,
-        policy: ContextPolicy,
-        decode: DecodeOptions,
-        *,
-        salt: str,
-        faults: Sequence[Fault] = (),
-    ) -> Started | HandOff:
-        return self.caller.start(rebuilt(request), policy, decode, salt=salt, faults=faults)
+    return RebuildingCaller(caller) if way.rebuild else caller
 
 
 def outcome_of(question: FileQuestion, turn: CollectedTurn, target: ServedModel) -> TrialOutcome:

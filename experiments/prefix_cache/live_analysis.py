@@ -23,8 +23,8 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
-from experiments.framework.measured import total
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, mcnemar_exact, wilson
+from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY
 from serving.errors import UsageError
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -126,20 +126,3 @@ class Replay:
             self.compactions = len(self._carry.compactions)
         self.calls.append(call)
         return call
-
-
-def check_pool(calls: Sequence[MeasuredCall], target: ServedModel) -> None:
-    """Refuse a pool that may have evicted blocks of this very trial, for the ceiling would be another one."""
-    size = target.block_size
-    blocks = sum(
-        -(
-            -(c.prediction.prompt_tokens - c.prediction.cached_tokens + (c.exchange.output_tokens or 1))
-            // size
-        )
-        for c in calls
-    )
-    if blocks >= target.num_blocks:
-        raise LabError(
-            f"This trial has filled {blocks} blocks of {size} tokens and the pool has {target.num_blocks}: "
-            "serve with a larger KV cache, or replay fewer calls."
-        )

@@ -17,12 +17,13 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
-from experiments.framework.served_model import ServedModel
+from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
+from experiments.framework.served_model import ServedModel, check_pool
+from experiments.framework.trials import total
 from experiments.prefix_cache.analysis import analyse
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD, REASONING, TIMED
 from experiments.prefix_cache.ceiling import check_ceiling, must_reach_ceiling
-from experiments.prefix_cache.replay import Replay, Way, check_pool
+from experiments.prefix_cache.replay import Replay, Way
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
 from serving.assembler import Trajectory

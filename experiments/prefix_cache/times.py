@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.framework import Bar, BarFigure, PairedEffect, Table, TrialRecord, by_cluster, paired_effect
-from experiments.framework.measured import total
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, bounded
+from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
 from experiments.prefix_cache.workload import Workload
 from serving.errors import UsageError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.framework import Arm, CallRecord, TrialRecord, by_cluster
-from experiments.framework.measured import total
+from experiments.framework.trials import total
 from experiments.prefix_cache.ceiling import block_size_of, ceilings
 from experiments.prefix_cache.tours import Tour, tour_of
 from serving.explain.causes import MissCause

@@ -20,7 +20,7 @@ from experiments.framework import (
     by_cluster,
     paired_effect,
 )
-from experiments.framework.analysis import Cell
+from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Floats,
@@ -32,7 +32,6 @@ from experiments.framework.statistics import (
     wilson,
 )
 from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
-from serving.errors import UsageError
 
 DECISION: Final = "decision"
 ACTION: Final = "action"
@@ -41,11 +40,7 @@ ASKED: Final = {DECISION: "May it call again?", ACTION: "What does it do next?"}
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion; arms without a record are left out."""
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in records)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, records)
     thinking = any(record.task.startswith("think") for record in records)
     return Analysis(
         conclusion=" ".join(_conclusion(ran, records)),

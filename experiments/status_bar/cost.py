@@ -21,8 +21,9 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs, total
+from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
 from experiments.framework.served_model import ServedModel
+from experiments.framework.trials import total
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, NULL_REBUILD, REPLACE, analyse
 from experiments.workloads.words import PLACES
 from serving.assembler import (

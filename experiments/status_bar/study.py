@@ -21,9 +21,9 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import whole_number
-from experiments.framework.measured import call_record, null_pairs, total
+from experiments.framework.measured import call_record, null_pairs
 from experiments.framework.served_model import ServedModel
-from experiments.framework.trials import Measure
+from experiments.framework.trials import Measure, total
 from experiments.status_bar.analysis import analyse
 from experiments.status_bar.arms import ARMS, BASE, NULL_REBUILD, BarPlace
 from experiments.status_bar.asking import Treatment

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
-from experiments.framework.analysis import Cell
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, wilson
+from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, judged_alike, wilson
 from experiments.status_bar.techniques_contrasts import (
     INTERACTIONS,
     MAIN,
@@ -16,11 +16,9 @@ from experiments.status_bar.techniques_contrasts import (
     Term,
     contrasts,
     incomplete,
-    same_as_null,
 )
-from experiments.status_bar.techniques_design import NULL, WORDS
+from experiments.status_bar.techniques_design import NONE, NULL, WORDS
 from experiments.status_bar.techniques_measures import FORMS, ITERATIONS, MISSED, SUCCESS, VIOLATIONS
-from serving.errors import UsageError
 
 OUTCOMES: Final[Mapping[str, str]] = {
     SUCCESS: "tasks solved",
@@ -34,11 +32,7 @@ OUTCOMES: Final[Mapping[str, str]] = {
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion; arms without a record are left out."""
     scored = [record for record in records if record.scored]
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in scored)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, scored)
     main = {measure: contrasts(scored, measure, MAIN) for measure in OUTCOMES}
     pairs = {measure: contrasts(scored, measure, INTERACTIONS) for measure in (SUCCESS, MISSED)}
     left_out = incomplete(scored, SUCCESS)
@@ -92,7 +86,7 @@ def _conclusion(
         yield f"Interactions beyond chance: {'; '.join(found)}."
     elif any(pairs.values()):
         yield "Neither in tasks solved nor in subtasks missed do two techniques act on each other beyond chance."
-    agreed, both = same_as_null(records)
+    agreed, both = judged_alike(records, NONE, NULL)
     if both:
         yield f"The arm without techniques, rebuilt, was graded the same in {agreed} of {both} tasks."
     yield f"The server read the rendered ids in {_sum(records, 'ids_equal')} of {_sum(records, ITERATIONS)} calls."

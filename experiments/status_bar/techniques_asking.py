@@ -13,9 +13,9 @@ from experiments.agent.approval import Approval, ApprovalRequest
 from experiments.agent.collected import CollectedTurn, collect
 from experiments.agent.loop import run_turn
 from experiments.agent.protocols import ModelCaller, Started
+from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import SimulatedClock
-from experiments.framework.measured import rebuilt
 from experiments.status_bar.techniques_design import policy_of, system_prompt
 from experiments.status_bar.techniques_tasks import BarTask
 from experiments.status_bar.techniques_world import (
@@ -45,11 +45,10 @@ MAX_SAME_CALLS: Final = 5
 
 @dataclass
 class TickingCaller:
-    """The calls of one task: each takes its minute, and is rebuilt from a stored copy where the null arm says so."""
+    """The calls of one task: each takes its minute."""
 
     caller: ModelCaller
     clock: SimulatedClock
-    rebuild: bool
 
     def start(
         self,
@@ -62,8 +61,6 @@ class TickingCaller:
     ) -> Started | HandOff:
         """As the caller's."""
         self.clock.advance(A_MESSAGE)
-        if self.rebuild:
-            request = rebuilt(request)
         return self.caller.start(request, policy, decode, salt=salt, faults=faults)
 
 
@@ -125,6 +122,6 @@ def work_on(task: BarTask, on: frozenset[Technique], caller: ModelCaller, asking
             surface=asking.surface,
         )
         start = Trajectory(system=system_prompt(on), tools=tools.specs, turns=())
-        ticking = TickingCaller(caller, world.clock, asking.rebuild)
+        ticking = TickingCaller(RebuildingCaller(caller) if asking.rebuild else caller, world.clock)
         turn = collect(run_turn(ticking, tools, start, task.text, settings))
         return Worked(turn, grade(task, world))

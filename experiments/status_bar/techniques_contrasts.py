@@ -17,8 +17,7 @@ from experiments.framework.statistics import (
     sign_flip_p,
     smallest_detectable,
 )
-from experiments.status_bar.techniques_design import NONE, NULL, PAIRS, arm_name, fraction, sign
-from experiments.status_bar.techniques_measures import SUCCESS
+from experiments.status_bar.techniques_design import PAIRS, arm_name, fraction, sign
 from serving.assembler.status_bar import Technique
 
 Term = tuple[Technique, ...]
@@ -76,13 +75,6 @@ def incomplete(records: Sequence[TrialRecord], measure: str) -> int:
     """Clusters that have the measure in some run and not in all sixteen: no effect counts them."""
     met = {cluster for arm in _arms() for cluster in by_cluster(records, arm, measure)}
     return len(met) - len(_complete(records, measure))
-
-
-def same_as_null(records: Sequence[TrialRecord]) -> tuple[int, int]:
-    """In how many of the tasks that both were given the null arm was graded as the arm that it rebuilds."""
-    base, null = by_cluster(records, NONE, SUCCESS), by_cluster(records, NULL, SUCCESS)
-    both = base.keys() & null.keys()
-    return sum(base[cluster] == null[cluster] for cluster in both), len(both)
 
 
 def _arms() -> list[str]:

@@ -8,8 +8,7 @@ from typing import Final
 from experiments.agent.callform import CallForm
 from experiments.agent.collected import CollectedTurn
 from experiments.agent.progress import call_key
-from experiments.framework.measured import total
-from experiments.framework.trials import Measure
+from experiments.framework.trials import Measure, total
 from experiments.status_bar.techniques_asking import Worked
 from experiments.status_bar.techniques_world import CALL
 

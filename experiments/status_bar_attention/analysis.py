@@ -20,9 +20,8 @@ from experiments.framework import (
     by_cluster,
     paired_effect,
 )
-from experiments.framework.analysis import Cell
+from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, PairedEffect, bounded, holm, wilson
-from serving.errors import UsageError
 
 BASE: Final = "count-and-verdict"
 NO_BAR: Final = "no-bar"
@@ -40,11 +39,7 @@ ROWS: Final = {"decision": "deciding token", "generated": "generated rows"}
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion; arms without a record are left out."""
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in records)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, records)
     return Analysis(
         conclusion=" ".join(_conclusion(ran, records)),
         tables=(*_mass_tables(ran, records), _decision_table(ran, records), *_effect_tables(ran, records)),

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from experiments.agent.callform import CallForm
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Stack, StackedFigure, TrialRecord
-from experiments.framework.statistics import Interval, wilson
+from experiments.framework.analysis import arms_that_ran
+from experiments.framework.statistics import Interval, judged_alike, wilson
 from experiments.tool_calling.names import AUTO, EXCLUDED, NULL
-from experiments.tool_calling.pairs import Compared, compare, compare_table, same_as_null
+from experiments.tool_calling.pairs import Compared, compare, compare_table
 from experiments.tool_calling.tables import (
     FORMS,
     by_class_table,
@@ -22,17 +23,12 @@ from experiments.tool_calling.tables import (
     summed,
 )
 from experiments.workloads.tool_prompts import PromptClass
-from serving.errors import UsageError
 
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion; arms without a record are left out, prompts not asked are exclusions."""
     counted = [record for record in records if EXCLUDED not in record.measures]
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in counted)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, counted)
     compared = tuple(compare(counted))
     left_out = Counter(str(record.measures[EXCLUDED]) for record in records if EXCLUDED in record.measures)
     return Analysis(
@@ -58,7 +54,7 @@ def _conclusion(records: Sequence[TrialRecord], compared: Sequence[Compared]) ->
     for one in compared:
         if one.scope is None:
             yield _required(one)
-    agreed, pairs = same_as_null(records)
+    agreed, pairs = judged_alike(records, AUTO, NULL)
     if pairs:
         yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
 

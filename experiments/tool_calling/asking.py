@@ -15,7 +15,6 @@ from experiments.agent.loop import run_turn
 from experiments.agent.protocols import ModelCaller, Started
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import Workspace, World
-from experiments.framework.measured import rebuilt
 from experiments.workloads.tool_prompt_files import write_trips
 from experiments.workloads.tool_prompts import SYSTEM, ToolPrompt, offered_tools
 from serving.assembler import (
@@ -42,12 +41,10 @@ class FirstChoice(StrEnum):
 
 @dataclass
 class SteeredCaller:
-    """The calls of one turn, with the arm's tool choice in the first, and rebuilt where the null arm says so."""
+    """The calls of one turn, with the arm's tool choice in the first."""
 
     caller: ModelCaller
     choice: FirstChoice
-    rebuild: bool
-    """Whether every request is made anew from a stored copy, with its unordered parts in another order."""
     _started: int = field(default=0, init=False)
 
     def start(
@@ -63,8 +60,6 @@ class SteeredCaller:
         first, self._started = self._started == 0, self._started + 1
         if first and self.choice is FirstChoice.REQUIRED:
             decode = decode.model_copy(update={"tool_choice": self.choice.value})
-        if self.rebuild:
-            request = rebuilt(request)
         return self.caller.start(request, policy, decode, salt=salt, faults=faults)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
-from experiments.framework.analysis import Cell
+from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Interval,
@@ -19,7 +19,6 @@ from experiments.framework.statistics import (
 )
 from experiments.framework.trials import CallRecord
 from experiments.tool_calling.names import AUTO, EXCLUDED, NULL, REQUIRED
-from serving.errors import UsageError
 
 Times = dict[str, list[float]]
 """Cluster to seconds."""
@@ -31,11 +30,7 @@ Choice = Callable[[Sequence[CallRecord]], Sequence[CallRecord]]
 def analyse_cost(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """First tokens of first and later calls, speed of writing, and what requiring a call costs; all computed."""
     asked = [record for record in records if EXCLUDED not in record.measures and record.calls]
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in asked)]
-    if not ran:
-        raise UsageError(
-            f"No record is of an arm of this study; its arms are {', '.join(arm.name for arm in arms)}."
-        )
+    ran = arms_that_ran(arms, asked)
     left_out = sum(EXCLUDED in record.measures for record in records)
     return Analysis(
         conclusion=" ".join(_conclusion(asked)),
@@ -59,24 +54,24 @@ def _conclusion(records: Sequence[TrialRecord]) -> Iterator[str]:
         )
     speed = _mean(by_cluster(records, AUTO, "tokens_per_s"))
     if speed is not None:
-        yield f"The model writes {_words(speed)} tokens a second."
+        yield f"The model writes {speed.words()} tokens a second."
     effect = _against(records, REQUIRED)
     noise = _against(records, NULL)
     if effect is not None:
         yield _price(effect)
     if noise is not None:
-        yield f"Rebuilding the same request changes the wait by {_signed(noise.interval)} s, which is noise."
+        yield f"Rebuilding the same request changes the wait by {noise.interval.words('+.2f')} s, which is noise."
 
 
 def _price(effect: PairedEffect) -> str:
     if effect.interval.excludes_zero:
         return (
-            f"Requiring a call changes the wait of the first call by {_signed(effect.interval)} s "
+            f"Requiring a call changes the wait of the first call by {effect.interval.words('+.2f')} s "
             f"({effect.clusters} prompts)."
         )
     found = "" if effect.detectable is None else f"; the run would have found {effect.detectable:.2g} s"
     return (
-        f"Requiring a call does not change the wait of the first call beyond chance: {_signed(effect.interval)} s "
+        f"Requiring a call does not change the wait of the first call beyond chance: {effect.interval.words('+.2f')} s "
         f"({effect.clusters} prompts{found})."
     )
 
@@ -139,8 +134,8 @@ def _table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
                     name,
                     sum(len(chosen(record.calls)) for record in own),
                     _share(own, chosen),
-                    None if waits is None else _words(waits),
-                    None if speed is None else _words(speed),
+                    None if waits is None else waits.words(),
+                    None if speed is None else speed.words(),
                 )
             )
     return Table(
@@ -177,17 +172,5 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
     )
 
 
-def _words(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:.3g}"
-    return f"{interval.estimate:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
-
-
 def _seconds(interval: Interval) -> str:
-    return f"{_words(interval)} s"
-
-
-def _signed(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:+.2f}"
-    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"
+    return f"{interval.words()} s"

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from experiments.agent.callform import CallForm
 from experiments.agent.collected import CollectedTurn
-from experiments.framework.measured import total
-from experiments.framework.trials import Measure
+from experiments.framework.trials import Measure, total
 from experiments.tool_calling.names import NATIVE_ONLY
 from experiments.workloads.tool_prompt_grades import (
     MadeCall,

@@ -15,7 +15,7 @@ from experiments.framework.statistics import (
     holm,
     mcnemar_exact,
 )
-from experiments.tool_calling.names import AUTO, NATIVE_ONLY, NULL, REQUIRED
+from experiments.tool_calling.names import AUTO, NATIVE_ONLY, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass
 
 READINGS: Final[Mapping[str, str]] = {
@@ -56,13 +56,6 @@ def compare(records: Sequence[TrialRecord]) -> Iterator[Compared]:
         yield replace(one, adjusted=adjusted[name])
 
 
-def same_as_null(records: Sequence[TrialRecord]) -> tuple[int, int]:
-    """In how many of the prompts that both arms were asked the null arm was judged as the first arm."""
-    first, null = by_cluster(records, AUTO, "success"), by_cluster(records, NULL, "success")
-    both = first.keys() & null.keys()
-    return sum(first[cluster] == null[cluster] for cluster in both), len(both)
-
-
 def compare_table(compared: Sequence[Compared]) -> tuple[Table, ...]:
     """One table, or none where nothing was compared."""
     if not compared:
@@ -74,7 +67,7 @@ def compare_table(compared: Sequence[Compared]) -> tuple[Table, ...]:
             one.pairs,
             one.only_auto,
             one.only_required,
-            _signed(one.effect),
+            one.effect.words("+.2f"),
             one.p_value,
             one.adjusted,
             one.detectable,
@@ -124,9 +117,3 @@ def _compared(records: Sequence[TrialRecord], scope: PromptClass | None, reading
         adjusted=p_value,
         detectable=detectable_proportion([right - left for left, right in pairs]),
     )
-
-
-def _signed(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:+.2f}"
-    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"

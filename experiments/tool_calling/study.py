@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from experiments.agent.collected import CollectedTurn
 from experiments.agent.loop import CallFailedError
+from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.tools import Limits, NoIsolationError
 from experiments.agent.tools.sandbox import isolation
 from experiments.framework import (
@@ -130,9 +131,8 @@ class ToolCallingStudy(Study[ServedModel]):
             predictable=self.predictable,
         )
         steered = SteeredCaller(
-            caller,
+            RebuildingCaller(caller) if factors["harness.rebuild"] is True else caller,
             FirstChoice(str(factors["decode.tool_choice"])),
-            rebuild=factors["harness.rebuild"] is True,
         )
         asking = Asking(
             window=target.max_model_len,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from experiments.framework.trials import CacheState, CacheTemperature, Measure, OutcomeKind, TrialRecord
+from experiments.framework.trials import Measure, TrialRecord
 from experiments.latency.cells import base_load
 from serving.client import Arrival, Exchange, Surface, Timings, Usage
+from tests.support.made_record import made_record
 
 
 def exchange_of(
@@ -41,22 +42,5 @@ def exchange_of(
 
 def record_of(arm: str, seed: int, measures: dict[str, Measure], **load: int | str) -> TrialRecord:
     """A scored trial with these measures."""
-    return TrialRecord(
-        study="latency",
-        arm=arm,
-        factors={**base_load(), **{f"load.{name}": value for name, value in load.items()}},
-        task="requests-4",
-        seed=seed,
-        repeat=0,
-        order_index=0,
-        attempt=1,
-        salt="s",
-        session=0,
-        environment="e",
-        started="2026-01-01T00:00:00.000+00:00",
-        seconds=1.0,
-        kind=OutcomeKind.OK,
-        outcome="",
-        cache=CacheState(temperature=CacheTemperature.UNPROVEN, proof=""),
-        measures=measures,
-    )
+    factors = {**base_load(), **{f"load.{name}": value for name, value in load.items()}}
+    return made_record("latency", arm, "requests-4", seed, measures, factors=factors)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from experiments.framework import InequalityError, InfrastructureError, TrialRecord
-from experiments.framework.measured import check_rebuilt, rebuilt, require_refused, total
+from experiments.framework.measured import check_rebuilt, rebuilt, require_refused
+from experiments.framework.trials import total
 from serving.assembler import Trajectory, UserTurn
 from serving.client import ErrorKind, Exchange, ExchangeError
 from tests.support.made_tools import contract

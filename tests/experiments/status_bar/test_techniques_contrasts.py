@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.framework.statistics import judged_alike
 from experiments.framework.trials import Measure
 from experiments.status_bar.techniques_contrasts import (
     INTERACTIONS,
     MAIN,
     contrasts,
     incomplete,
-    same_as_null,
 )
-from experiments.status_bar.techniques_design import NULL, sign
+from experiments.status_bar.techniques_design import NONE, NULL, sign
 from serving.assembler.status_bar import Technique
 from tests.support.technique_records import records
 
@@ -89,8 +89,8 @@ def test_the_null_arm_is_no_run_of_the_fraction() -> None:
         for one in made
     ]
     assert contrasts(turned, "success", MAIN) == contrasts(made, "success", MAIN)
-    assert same_as_null(made) == (8, 8)
-    assert same_as_null(turned) == (0, 8)
+    assert judged_alike(made, NONE, NULL) == (8, 8)
+    assert judged_alike(turned, NONE, NULL) == (0, 8)
 
 
 def test_one_arm_alone_has_no_effect_at_all() -> None:
