@@ -118,7 +118,7 @@ def bench(
         rates=_numbers(rate, "--rate"),
         prompts=_whole_numbers(prompt, "--prompt"),
         outputs=_whole_numbers(output, "--output"),
-        hits=_whole_numbers(hit, "--hit"),
+        hits=_whole_numbers(hit, "--hit", zero=True),
         turns=turns,
     )
     urls = tuple(url or ())
@@ -254,19 +254,23 @@ def _folder_name(model: str, urls: Sequence[str]) -> str:
     return f"bench-{named.replace('/', '--').replace(':', '-')}"
 
 
-def _whole_numbers(text: str, option: str) -> tuple[int, ...]:
-    return _parsed(text, option, int, "whole numbers, as 1,4,16")
+def _whole_numbers(text: str, option: str, *, zero: bool = False) -> tuple[int, ...]:
+    return _parsed(text, option, int, "whole numbers, as 1,4,16", zero=zero)
 
 
 def _numbers(text: str, option: str) -> tuple[float, ...]:
-    return _parsed(text, option, float, "numbers, as 0.5,2")
+    return _parsed(text, option, float, "numbers, as 0.5,2", zero=False)
 
 
-def _parsed(text: str, option: str, read: Callable[[str], NumberT], words: str) -> tuple[NumberT, ...]:
+def _parsed(
+    text: str, option: str, read: Callable[[str], NumberT], words: str, *, zero: bool
+) -> tuple[NumberT, ...]:
+    """The numbers; `zero` says whether one may be 0, which is no load and no length."""
     try:
         values = tuple(read(part) for part in text.split(",") if part.strip())
     except ValueError as error:
         raise UsageError(f"{option} takes {words}, got {text!r}.") from error
-    if any(not 0 <= value < float("inf") for value in values):
-        raise UsageError(f"{option} takes {words}, none below 0, got {text!r}.")
+    if any(not 0 <= value < float("inf") or (value == 0 and not zero) for value in values):
+        bound = "none below 0" if zero else "all above 0"
+        raise UsageError(f"{option} takes {words}, {bound}, got {text!r}.")
     return values

@@ -47,6 +47,9 @@ def test_a_served_model_is_measured_exported_and_compared(
 
 def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_path: Path) -> None:
     one_sentence(
+        ctxlab("bench", "-c", "0"), "--concurrency takes whole numbers, as 1,4,16, all above 0, got '0'"
+    )
+    one_sentence(
         ctxlab("bench", "-c", "one", "--url", "http://127.0.0.1:1"), "--concurrency takes whole numbers"
     )
     one_sentence(
