@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from experiments.framework.arms import Arm, ArmDiff, canonical, same_value
 from experiments.framework.journal import Journal, read_lines, write_whole
 from experiments.framework.manifests import MANIFESTS, ManifestJournal
-from experiments.framework.packed import pack, unpack
+from experiments.framework.packed import Packing
 from experiments.framework.provenance import Session, utc_now
 from experiments.framework.schedule import trial_id
 from experiments.framework.study import SaltScope, Size
@@ -113,6 +113,7 @@ class RunFolder:
             for key, kind in _keys(path / RECORDS, info.identity.study)
             if kind is not OutcomeKind.INFRASTRUCTURE_ERROR
         }
+        self._packing = _packing_of(path / RECORDS)
         self._tries: dict[str, int] = {}
         for line in read_lines(path / ATTEMPTS):
             self._count(line)
@@ -186,7 +187,10 @@ class RunFolder:
             if trial in self._complete:
                 raise LabError(f"Trial {trial} of {self.path} has its record already; a second one is a bug.")
             self._manifests.keep(manifests)
-            self._records.append(_line_of(record))
+            line: dict[str, JsonValue] = record.model_dump(mode="json")
+            exchanges = json.dumps(line["exchanges"], separators=(",", ":"))
+            self._records.append({**line, "exchanges": self._packing.pack(exchanges)})
+            self._packing.stands(exchanges)
             if record.scored:
                 self._complete.add(trial)
 
@@ -230,9 +234,10 @@ def read_records(path: Path, *, with_exchanges: bool = True) -> Iterator[TrialRe
     `with_exchanges=False` leaves the exchanges on the disk: they are most of the bytes, and an analysis works
     from measures and calls.
     """
+    packing = Packing() if with_exchanges else None
     for number, line in enumerate(read_lines(path / RECORDS), start=1):
         try:
-            yield _record_of(line, with_exchanges=with_exchanges)
+            yield _record_of(line, packing)
         except ValueError as error:
             raise LabError(
                 f"Line {number} of {path / RECORDS} is not a trial record: {first_problem(error)}."
@@ -262,22 +267,30 @@ def count_attempts(path: Path) -> int:
     return sum(1 for _ in read_lines(path / ATTEMPTS))
 
 
-def _line_of(record: TrialRecord) -> JsonValue:
-    """The line of a record: its exchanges packed, for each repeats the one before, and the rest to be read."""
-    line: dict[str, JsonValue] = record.model_dump(mode="json")
-    line["exchanges"] = pack(json.dumps(line["exchanges"], separators=(",", ":")))
-    return line
+def _record_of(line: JsonValue, packing: Packing | None) -> TrialRecord:
+    """The record of a line, without exchanges where there is no packing; `ValueError` for no record.
 
-
-def _record_of(line: JsonValue, *, with_exchanges: bool) -> TrialRecord:
-    """The record of a line; in earlier runs the exchanges are not packed. Raises `ValueError` for no record."""
+    In the earliest runs exchanges are not packed.
+    """
     if isinstance(line, dict):
-        kept = line.get("exchanges")
-        if not with_exchanges:
+        if packing is None:
             line["exchanges"] = []
-        elif isinstance(kept, str):
-            line["exchanges"] = json.loads(unpack(kept))
+        elif isinstance(kept := line.get("exchanges"), str):
+            line["exchanges"] = json.loads(packing.unpack(kept))
     return TrialRecord.model_validate(line)
+
+
+def _packing_of(path: Path) -> Packing:
+    """The packing of a journal that may go on: it has read the first exchanges that are packed there."""
+    packing = Packing()
+    for number, line in enumerate(read_lines(path), start=1):
+        if isinstance(line, dict) and isinstance(kept := line.get("exchanges"), str):
+            try:
+                packing.unpack(kept)
+            except ValueError as error:
+                raise LabError(f"Line {number} of {path} is not a trial record: {error}.") from error
+            break
+    return packing
 
 
 @contextmanager

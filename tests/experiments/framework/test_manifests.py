@@ -57,12 +57,20 @@ def test_a_folder_without_manifests_has_none(tmp_path: Path) -> None:
 
 
 def test_a_changed_manifest_is_told_by_its_id(tmp_path: Path) -> None:
-    keep(tmp_path, manifest("1"), manifest("2"))
+    keep(tmp_path, manifest("1"), manifest("2"), manifest("3"))
     path = tmp_path / MANIFESTS
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines[0]["zlib"], lines[1]["zlib"] = lines[1]["zlib"], lines[0]["zlib"]
+    lines[1]["zlib"], lines[2]["zlib"] = lines[2]["zlib"], lines[1]["zlib"]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with pytest.raises(LabError, match="it was changed"):
+        list(read_manifests(tmp_path))
+
+
+def test_manifests_without_the_first_are_not_read_as_something_else(tmp_path: Path) -> None:
+    keep(tmp_path, manifest("1"), manifest("2"))
+    path = tmp_path / MANIFESTS
+    path.write_text(path.read_text().splitlines(keepends=True)[1])
+    with pytest.raises(LabError, match=r"manifests\.jsonl holds no manifest under"):
         list(read_manifests(tmp_path))
 
 

@@ -69,6 +69,19 @@ def test_exchanges_are_packed_and_come_back_and_those_of_earlier_runs_are_read_t
     assert [one.exchanges for one in read_records(tmp_path, with_exchanges=False)] == [(), ()]
 
 
+def test_a_run_that_goes_on_packs_against_its_first_exchanges(tmp_path: Path) -> None:
+    made = [
+        record(seed=seed).model_copy(update={"exchanges": (exchange("Ten o'clock."),) * 3})
+        for seed in range(3)
+    ]
+    for one in made:
+        with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
+            run.append(one)
+    assert [one.exchanges for one in read_records(tmp_path)] == [one.exchanges for one in made]
+    first, *later = (len(json.loads(line)["exchanges"]) for line in (tmp_path / RECORDS).open())
+    assert max(later) < first / 2
+
+
 def test_packed_exchanges_that_were_changed_are_named_with_their_line(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, IDENTITY, DIFF) as run:
         run.append(record())
