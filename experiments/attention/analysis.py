@@ -20,12 +20,12 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
+from experiments.framework.proportions import paired_proportion
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Interval,
     bounded,
     holm,
-    mcnemar_exact,
     wilson,
 )
 from serving.errors import UsageError
@@ -68,18 +68,12 @@ def _right(records: Sequence[TrialRecord], arm: str) -> tuple[int, int]:
 
 def _against_middle(records: Sequence[TrialRecord]) -> dict[str, float]:
     """Exact p of every depth's recall against the middle's, Holm over depths; only where seeds suffice."""
-    middle = {record.spec: bool(record.measures["correct"]) for record in _of(records, MIDDLE)}
+    middle = by_cluster(records, MIDDLE, "correct")
     raw = {}
     for depth in DEPTHS:
-        pairs = [
-            (bool(record.measures["correct"]), middle[record.spec])
-            for record in _of(records, depth_name(depth))
-            if record.spec in middle
-        ]
-        if depth_name(depth) != MIDDLE and len(pairs) >= SEEDS_FOR_INTERVAL:
-            raw[depth_name(depth)] = mcnemar_exact(
-                sum(one and not other for one, other in pairs), sum(other and not one for one, other in pairs)
-            )
+        pairs = paired_proportion(by_cluster(records, depth_name(depth), "correct"), middle)
+        if depth_name(depth) != MIDDLE and pairs is not None and pairs.pairs >= SEEDS_FOR_INTERVAL:
+            raw[depth_name(depth)] = pairs.p_value
     return holm(raw)
 
 

@@ -64,10 +64,10 @@ def _conclusion(
 
 
 def _difference(one: Compared, titles: dict[str, str]) -> str:
-    more = "raises" if one.effect.estimate > 0 else "lowers"
+    more = "raises" if one.right.change.estimate > 0 else "lowers"
     return (
-        f"“{titles[one.arm]}” {more} the share right by {one.effect.words('+.0f', scale=100)} points against "
-        f"“{titles[one.against]}” (n {one.pairs}, exact McNemar p {one.adjusted:.2g} after Holm)."
+        f"“{titles[one.arm]}” {more} the share right by {one.right.change.words('+.0f', scale=100)} points against "
+        f"“{titles[one.against]}” (n {one.right.pairs}, exact McNemar p {one.adjusted:.2g} after Holm)."
     )
 
 
@@ -76,9 +76,8 @@ def _no_difference(silent: Sequence[Compared], titles: dict[str, str]) -> str:
     for one in silent:
         found = "nothing at all" if one.detectable is None else f"{100 * one.detectable:.0f} points"
         other = "" if one.against == TOOL_ROLE else f" against “{titles[one.against]}”"
-        parts.append(
-            f"“{titles[one.arm]}”{other} {one.effect.words('+.0f', scale=100)} points (n {one.pairs}; {found})"
-        )
+        change = one.right.change.words("+.0f", scale=100)
+        parts.append(f"“{titles[one.arm]}”{other} {change} points (n {one.right.pairs}; {found})")
     return f"No more than chance, with what the run would have found: {'; '.join(parts)}."
 
 
@@ -92,7 +91,7 @@ def _quadrants(
         loss = lost_share(records, arm.name, against=TOOL_ROLE)
         if arm.name not in judged or loss is None:
             continue
-        breaks = judged[arm.name].found and judged[arm.name].effect.estimate < 0
+        breaks = judged[arm.name].found and judged[arm.name].right.change.estimate < 0
         words = f"“{arm.title}”" + (f" ({100 * loss.estimate:+.1f} %)" if loss.estimate else "")
         groups.setdefault((loss.estimate > 0, breaks), []).append(words)
     names = {
@@ -109,7 +108,7 @@ def _quadrants(
 def _figure(
     arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared]
 ) -> Iterator[CrossFigure]:
-    effects = {one.arm: one.effect for one in compared if one.against == TOOL_ROLE}
+    effects = {one.arm: one.right.change for one in compared if one.against == TOOL_ROLE}
     crosses = []
     for arm in arms:
         loss, effect = lost_share(records, arm.name, against=TOOL_ROLE), effects.get(arm.name)
@@ -122,9 +121,9 @@ def _figure(
             axis="more prompt tokens lost than in the base, points of all prompt tokens",
             other_axis="change of the share right, points",
             crosses=tuple(crosses),
-            caption="Both against the base, paired by prompt, with 95 % bootstrap intervals over prompts. Lost tokens "
-            "are exact counts on each prompt's right turn, so that an arm whose turns fail early does not look cheap; "
-            "right answers are of real turns.",
+            caption="Both against the base, paired by prompt, with 95 % intervals (bootstrap across, Newcombe up). "
+            "Lost tokens are exact counts on each prompt's right turn, so that an arm whose turns fail early does not "
+            "look cheap; right answers are of real turns.",
         )
 
 

@@ -76,11 +76,11 @@ def compared_table(compared: Sequence[Compared], titles: dict[str, str]) -> tupl
         (
             titles[one.arm],
             titles[one.against],
-            one.pairs,
-            one.only_against,
-            one.only_arm,
-            one.effect.words("+.2f"),
-            one.p_value,
+            one.right.pairs,
+            one.right.only_first,
+            one.right.only_second,
+            one.right.change.words("+.2f"),
+            one.right.p_value,
             one.adjusted,
             one.detectable,
         )
@@ -101,8 +101,8 @@ def compared_table(compared: Sequence[Compared], titles: dict[str, str]) -> tupl
                 "detectable",
             ),
             rows=tuple(rows),
-            note="One pair a prompt; intervals resample prompts; Holm over the rows. Detectable: the smallest true "
-            "change that this run would have found 8 times in 10, and never less than the exact test can find.",
+            note="One pair a prompt; intervals by Newcombe; Holm over the rows. Detectable: the smallest true "
+            "change that this run would have found 8 times in 10, as one of the table's rows.",
         ),
     )
 

@@ -8,9 +8,8 @@ explicit NumPy `Generator`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from fractions import Fraction
 from itertools import product
-from math import comb, sqrt
+from math import sqrt
 from statistics import NormalDist
 from typing import TypeVar
 
@@ -231,54 +230,6 @@ def mean_of_proportions(one: Interval, other: Interval) -> Interval:
     )
 
 
-def mcnemar_exact(only_first: int, only_second: int) -> float:
-    """Give the two-sided exact p of paired yes/no results, from the pairs that disagree.
-
-    One pair a cluster: pairs of one seed are not independent (then use `paired_effect`).
-    Source: McNemar (1947); exact form: the binomial test with p = ½ on the discordant pairs.
-    """
-    if only_first < 0 or only_second < 0:
-        raise UsageError(f"Counts of pairs cannot be negative, got {only_first} and {only_second}.")
-    discordant = only_first + only_second
-    tail: int = sum(comb(discordant, k) for k in range(min(only_first, only_second) + 1))
-    return min(1.0, float(Fraction(2 * tail, 2**discordant)))
-
-
-def change_of_proportion(both: int, only_first: int, only_second: int, neither: int) -> Interval:
-    """Give second − first of two paired proportions, from the pairs of each kind.
-
-    Where no pair disagrees a bootstrap has nothing to resample and would claim certainty; this does not.
-    Source: Newcombe (1998), "Improved confidence intervals for the difference between binomial proportions based on
-    paired data", method 10: the score intervals of both proportions, joined by their correlation.
-    """
-    counts = (both, only_first, only_second, neither)
-    pairs = sum(counts)
-    if min(counts) < 0 or not pairs:
-        raise UsageError(f"Paired proportions need at least one pair and no negative count, got {counts}.")
-    one, other = wilson(both + only_first, pairs), wilson(both + only_second, pairs)
-    phi = _correlation(*counts)
-
-    def reach(up: Interval, down: Interval) -> float:
-        above, below = (up.high or 0.0) - up.estimate, down.estimate - (down.low or 0.0)
-        return sqrt(max(0.0, above * above - 2 * phi * above * below + below * below))
-
-    change = other.estimate - one.estimate
-    return Interval(
-        estimate=change, low=change - reach(one, other), high=change + reach(other, one), level=one.level
-    )
-
-
-def _correlation(both: int, only_first: int, only_second: int, neither: int) -> float:
-    """Phi of the four counts, drawn towards 0 by half a pair where it is positive."""
-    product = (both + only_first) * (only_second + neither) * (both + only_second) * (only_first + neither)
-    if not product:
-        return 0.0
-    determinant: float = both * neither - only_first * only_second
-    if determinant > 0:
-        determinant = max(0.0, determinant - (both + only_first + only_second + neither) / 2)
-    return determinant / sqrt(product)
-
-
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     """Adjust the p-values of several arms, so that all are judged at one level together.
 
@@ -312,24 +263,6 @@ def smallest_detectable(
     error = float(values.std(ddof=1)) / sqrt(len(values))
     freedom = len(values) - 1
     return float(stdtrit(freedom, 1 - alpha / 2) + stdtrit(freedom, power)) * error
-
-
-def detectable_proportion(
-    changes: Sequence[float] | Floats, *, alpha: float = 0.05, power: float = 0.8
-) -> float | None:
-    """Give the smallest true change of a paired proportion that `mcnemar_exact` finds with `power`.
-
-    `smallest_detectable`, but never less than what the exact test needs at all: so many pairs that change in one
-    direction that their p is at most `alpha`, though none changes in the other. So it is not 0 where no pair
-    disagreed. `None` for too few pairs to find anything, and for one pair.
-    """
-    from scipy.special import betaincinv
-
-    found = smallest_detectable(changes, alpha=alpha, power=power)
-    needed = next(count for count in range(1, 65) if mcnemar_exact(count, 0) <= alpha)
-    if found is None or len(changes) < needed:
-        return None
-    return max(found, float(betaincinv(needed, len(changes) - needed + 1, power)))
 
 
 def _chunks(resamples: int) -> list[int]:

@@ -23,7 +23,8 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, mcnemar_exact, wilson
+from experiments.framework.proportions import PairedProportion, paired_proportion
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, wilson
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY
 from serving.errors import UsageError
@@ -31,49 +32,29 @@ from serving.errors import UsageError
 
 @dataclass(frozen=True)
 class Standing:
-    """An arm beside append-only, task by task."""
+    """An arm beside append-only, task by task; append-only is the first of each pair."""
 
     arm: Arm
-    tasks: int
-    """That both arms tried."""
-    solved: int
-    base_solved: int
-    lost: int
-    """Tasks that append-only solved and this arm did not."""
-    won: int
+    solved: PairedProportion
+    """Of the tasks that both arms tried; a task with repeats is solved when all of them were."""
     both: frozenset[str]
     """Clusters that both solved: the only ones in which a cost means the same work."""
 
     @property
     def ranked(self) -> bool:
         """Whether this arm may be ranked by cost: it solves something, and no fewer tasks than append-only."""
-        return 0 < self.solved >= self.base_solved and bool(self.both)
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided exact McNemar p of the tasks that the two arms decided differently."""
-        return mcnemar_exact(self.lost, self.won)
+        return bool(self.both) and self.solved.second >= self.solved.first
 
 
-def standing(arm: Arm, records: Sequence[TrialRecord]) -> Standing:
-    """Hold an arm's solved tasks against append-only's; a task with repeats counts as solved when all were."""
-    mine, base = solved_tasks(records, arm.name), solved_tasks(records, APPEND_ONLY)
-    tried = mine.keys() & base.keys()
-    return Standing(
-        arm=arm,
-        tasks=len(tried),
-        solved=sum(mine[task] for task in tried),
-        base_solved=sum(base[task] for task in tried),
-        lost=sum(base[task] and not mine[task] for task in tried),
-        won=sum(mine[task] and not base[task] for task in tried),
-        both=frozenset(task for task in tried if mine[task] and base[task]),
-    )
-
-
-def solved_tasks(records: Sequence[TrialRecord], arm: str) -> dict[str, bool]:
-    """Whether each task (cluster) was solved in every scored repeat."""
-    found = by_cluster(records, arm, "success")
-    return {cluster: all(values) for cluster, values in found.items()}
+def standing(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Standing]:
+    """Hold each arm's solved tasks against append-only's; an arm that shares no task with it is left out."""
+    base = by_cluster(records, APPEND_ONLY, "success")
+    for arm in arms:
+        mine = by_cluster(records, arm.name, "success")
+        solved = paired_proportion(base, mine)
+        if solved is not None:
+            both = (task for task in base.keys() & mine.keys() if all(base[task]) and all(mine[task]))
+            yield Standing(arm=arm, solved=solved, both=frozenset(both))
 
 
 def ranking(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> tuple[Ranked, ...]:
@@ -104,10 +85,9 @@ class Ranked:
 
 def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Success, cost of what succeeds, and the rest apart; `UsageError` without append-only."""
-    ran = [arm for arm in arms if any(record.arm == arm.name for record in records)]
-    if APPEND_ONLY not in {arm.name for arm in ran}:
+    standings = tuple(standing(arms, records))
+    if APPEND_ONLY not in {one.arm.name for one in standings}:
         raise UsageError(f"Every arm is held against {APPEND_ONLY}, and no record is of it: run it too.")
-    standings = [standing(arm, records) for arm in ran]
     ranked = ranking(standings, records)
     return Analysis(
         conclusion=" ".join(_conclusion(standings, ranked, records)),
@@ -142,8 +122,8 @@ def _conclusion(
     agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
     yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
     base = next(one for one in standings if one.arm.name == APPEND_ONLY)
-    yield f"Append-only solves {base.solved} of {base.tasks} tasks."
-    if not base.solved:
+    yield f"Append-only solves {base.solved.second} of {base.solved.pairs} tasks."
+    if not base.solved.second:
         yield "So no arm is ranked by cost: what it would cost to solve a task is not known."
         return
     others = [one for one in ranked if one.standing.arm.name != APPEND_ONLY]
@@ -156,7 +136,7 @@ def _conclusion(
         )
     failing = [one for one in standings if not one.ranked]
     if failing:
-        named = ", ".join(f"“{one.arm.title}” ({one.solved})" for one in failing)
+        named = ", ".join(f"“{one.arm.title}” ({one.solved.second})" for one in failing)
         yield f"Not ranked, for they solve fewer tasks: {named}."
 
 
@@ -170,23 +150,20 @@ def _tables(
 
 
 def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
-    adjusted = holm({one.arm.name: one.p_value for one in standings if one.arm.name != APPEND_ONLY})
-    base = by_cluster(records, APPEND_ONLY, "success")
+    adjusted = holm({one.arm.name: one.solved.p_value for one in standings if one.arm.name != APPEND_ONLY})
     rows: list[tuple[Cell, ...]] = []
     for one in standings:
-        effect = paired_effect(by_cluster(records, one.arm.name, "success"), base, np.random.default_rng(0))
         is_base = one.arm.name == APPEND_ONLY
-        enough = effect.clusters >= SEEDS_FOR_INTERVAL and not is_base
         rows.append(
             (
                 one.arm.title,
-                f"{one.solved} of {one.tasks}",
-                wilson(one.solved, one.tasks).words(".2f") if one.tasks else None,
-                "" if is_base else one.lost,
-                "" if is_base else one.won,
-                effect.interval.words("+.2f") if enough else "",
+                f"{one.solved.second} of {one.solved.pairs}",
+                wilson(one.solved.second, one.solved.pairs).words(".2f"),
+                "" if is_base else one.solved.only_first,
+                "" if is_base else one.solved.only_second,
+                "" if is_base else one.solved.change.words("+.2f"),
                 "" if is_base else adjusted[one.arm.name],
-                effect.detectable if enough else "",
+                "" if is_base else one.solved.detectable(comparisons=len(adjusted)),
                 _mean(records, one.arm.name, "facts_found"),
                 _mean(records, one.arm.name, "iterations"),
                 _rate(records, one.arm.name, "repeated_calls", "tool_calls"),
@@ -210,10 +187,10 @@ def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]
             "ranked",
         ),
         rows=tuple(rows),
-        note="Share: Wilson's interval. Lost and won: tasks that this arm and append-only decided differently; p is "
-        "McNemar's exact test over them, Holm over arms. Detectable: the smallest true difference of shares that this "
-        "run would have found 8 times in 10; a smaller loss may be there unseen. Repeated calls: tool calls made "
-        "before with the same arguments, of all. Ranked: at least as many solved as append-only.",
+        note="Share: Wilson's interval. Lost and won: tasks that this arm and append-only decided differently; the "
+        "change has Newcombe's interval, p is McNemar's exact test, Holm over arms. Detectable: the smallest true "
+        "change that this run would have found 8 times in 10; a smaller loss may be there unseen. Repeated calls: "
+        "tool calls made before with the same arguments, of all. Ranked: at least as many solved as append-only.",
     )
 
 
@@ -262,7 +239,7 @@ def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) ->
         rows.append(
             (
                 one.arm.title,
-                f"{one.solved} of {one.tasks}",
+                f"{one.solved.second} of {one.solved.pairs}",
                 _share(records, arm, own),
                 _mean(records, arm, "uncached_tokens"),
                 _mean(records, arm, "iterations"),
@@ -289,9 +266,7 @@ def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) ->
 def _figures(standings: Sequence[Standing], ranked: Sequence[Ranked]) -> Iterator[BarFigure]:
     bars = []
     for one in standings:
-        if not one.tasks:
-            continue
-        share = wilson(one.solved, one.tasks)
+        share = wilson(one.solved.second, one.solved.pairs)
         bars.append(Bar(label=one.arm.title, value=share.estimate, low=share.low, high=share.high))
     yield BarFigure(
         name="tasks-solved",

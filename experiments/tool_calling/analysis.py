@@ -29,7 +29,7 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     """Tables, figures and a conclusion; arms without a record are left out, prompts not asked are exclusions."""
     counted = [record for record in records if EXCLUDED not in record.measures]
     ran = arms_that_ran(arms, counted)
-    compared = tuple(compare(counted))
+    compared = compare(counted)
     left_out = Counter(str(record.measures[EXCLUDED]) for record in records if EXCLUDED in record.measures)
     return Analysis(
         conclusion=" ".join(_conclusion(counted, compared)),
@@ -88,19 +88,20 @@ def _by_class(own: Sequence[TrialRecord]) -> Iterator[str]:
 
 def _required(one: Compared) -> str:
     """What requiring the first call does to the share right, or what would have been seen if it did something."""
-    change, low, high = (_points(value) for value in (one.effect.estimate, one.effect.low, one.effect.high))
+    effect = one.right.change
+    change, low, high = (_points(value) for value in (effect.estimate, effect.low, effect.high))
     interval = "" if low is None or high is None else f" [{low}, {high}]"
     reading = "with every form read" if one.reading == "success" else "with the template's form alone read"
     if one.adjusted < 0.05:
-        more = "raises" if one.effect.estimate > 0 else "lowers"
+        more = "raises" if effect.estimate > 0 else "lowers"
         return (
             f"Requiring a call in the first message {more} the share right by {change} points{interval} {reading} "
-            f"(n {one.pairs}, McNemar p {one.adjusted:.2g} after Holm)."
+            f"(n {one.right.pairs}, McNemar p {one.adjusted:.2g} after Holm)."
         )
     found = "" if one.detectable is None else f"; the run would have found {_points(one.detectable)}"
     return (
         f"Requiring a call in the first message changes the share right by {change} points{interval} {reading}, "
-        f"which is no more than chance (n {one.pairs}, McNemar p {one.adjusted:.2g} after Holm{found})."
+        f"which is no more than chance (n {one.right.pairs}, McNemar p {one.adjusted:.2g} after Holm{found})."
     )
 
 

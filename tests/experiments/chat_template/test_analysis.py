@@ -83,7 +83,7 @@ def test_what_breaks_the_cache_and_what_breaks_the_model_are_told_apart() -> Non
 
 def test_other_numbers_give_another_sentence() -> None:
     lowered = analyse(ARMS, runs({TOOL_ROLE: ALL, USER_ROLE: NONE})).conclusion
-    assert "“Results as the user” lowers the share right by -100 [-100, -100] points" in lowered
+    assert "“Results as the user” lowers the share right by -100 [-100, -77] points" in lowered
     raised = analyse(ARMS, runs({TOOL_ROLE: NONE, USER_ROLE: ALL})).conclusion
     assert "raises the share right by +100" in raised
     assert "cost right answers" not in raised
@@ -91,8 +91,8 @@ def test_other_numbers_give_another_sentence() -> None:
 
 def test_where_no_pair_disagrees_the_detectable_change_is_what_the_exact_test_can_find() -> None:
     [one] = compare(ARMS, runs({TOOL_ROLE: ALL, USER_ROLE: ALL}))
-    assert (one.only_against, one.only_arm, one.found) == (0, 0, False)
-    assert one.detectable == pytest.approx(6 / 20)  # six of twenty pairs, all in one direction
+    assert (one.right.only_first, one.right.only_second, one.found) == (0, 0, False)
+    assert one.detectable == one.right.detectable() is not None
     [few] = compare(ARMS, runs({TOOL_ROLE: [True] * 3, USER_ROLE: [True] * 3}))
     assert few.detectable is None
     said = analyse(ARMS, runs({TOOL_ROLE: [True] * 3, USER_ROLE: [True] * 3})).conclusion
@@ -107,7 +107,7 @@ def test_the_late_message_is_also_compared_with_its_words_at_the_head() -> None:
         (LATE_SYSTEM, REMINDER_HEAD),
     ]
     assert [one.found for one in found] == [True, True, False]
-    assert found[0].adjusted == pytest.approx(3 * found[0].p_value)
+    assert found[0].adjusted == pytest.approx(3 * found[0].right.p_value)
 
 
 def test_the_loss_is_a_share_of_prompt_tokens_paired_by_prompt() -> None:

@@ -11,10 +11,7 @@ from scipy import stats
 from experiments.framework.statistics import (
     bootstrap,
     by_cluster,
-    change_of_proportion,
-    detectable_proportion,
     holm,
-    mcnemar_exact,
     mean_of_proportions,
     paired_effect,
     sign_flip_p,
@@ -153,50 +150,6 @@ def test_wilson_is_scipy_s(counts: tuple[int, int]) -> None:
     )
 
 
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_mcnemar_is_the_binomial_test_of_the_pairs_that_disagree(one: int, other: int) -> None:
-    expected = stats.binomtest(one, one + other).pvalue if one + other else 1.0
-    assert mcnemar_exact(one, other) == pytest.approx(expected)
-
-
-def test_a_change_of_proportion_has_the_published_bounds() -> None:
-    # Fagerland, Lydersen and Laake (2017), chapter 8, the data of Bentur et al. (2009).
-    found = change_of_proportion(1, 7, 1, 12)
-    assert (found.low, found.high) == (pytest.approx(-0.507, abs=5e-4), pytest.approx(-0.026, abs=5e-4))
-
-
-@given(st.tuples(*[st.integers(0, 60)] * 4).filter(any))
-def test_a_change_of_proportion_turns_round_with_its_sides_and_never_claims_certainty(
-    counts: tuple[int, int, int, int],
-) -> None:
-    both, first, second, neither = counts
-    one, other = (
-        change_of_proportion(both, first, second, neither),
-        change_of_proportion(both, second, first, neither),
-    )
-    assert one.low is not None and one.high is not None and other.low is not None
-    assert one.high == pytest.approx(-other.low)
-    assert one.low < one.estimate < one.high or abs(one.estimate) == 1
-    assert one.high - one.low > 0
-
-
-def test_what_a_paired_proportion_would_have_found_is_what_the_exact_test_finds() -> None:
-    pairs = 90
-    found = detectable_proportion([0.0] * pairs)
-    assert found is not None
-    needed = next(count for count in range(pairs) if mcnemar_exact(count, 0) <= 0.05)
-    assert stats.binom.sf(needed - 1, pairs, found) == pytest.approx(0.8)
-    assert detectable_proportion([0.0] * (needed - 1)) is None
-    noisy = [1.0, -1.0] * 45
-    assert detectable_proportion(noisy) == pytest.approx(smallest_detectable(noisy))
-
-
-def test_mcnemar_of_the_published_drug_example() -> None:
-    # 59 against 121 discordant pairs, an often repeated textbook table (exact p about 0.000005).
-    assert mcnemar_exact(59, 121) == pytest.approx(stats.binomtest(59, 180).pvalue)
-    assert mcnemar_exact(0, 5_000) >= 0.0
-
-
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1))
 def test_holm_is_the_closed_test_of_bonferroni(p_values: dict[str, float]) -> None:
     names = sorted(p_values)
@@ -230,8 +183,6 @@ def test_the_smallest_detectable_effect_is_found_with_the_power_it_names(cluster
 def test_impossible_counts_are_refused(wrong: tuple[int, int]) -> None:
     with pytest.raises(UsageError):
         wilson(*wrong)
-    with pytest.raises(UsageError):
-        mcnemar_exact(-1, 2)
     with pytest.raises(UsageError):
         holm({"a": 1.5})
 

@@ -56,7 +56,7 @@ CHEAP_FAILURE = run(
 
 
 def test_an_arm_that_loses_a_task_is_not_ranked_however_cheap_it_is() -> None:
-    ranked = ranking([standing(arm, CHEAP_FAILURE) for arm in ARMS[:3]], CHEAP_FAILURE)
+    ranked = ranking(tuple(standing(ARMS[:3], CHEAP_FAILURE)), CHEAP_FAILURE)
     assert [one.standing.arm.name for one in ranked] == ["append-only", "dear"]
     analysis = analyse(ARMS, CHEAP_FAILURE)
     tables = {table.title: table for table in analysis.tables}
@@ -100,11 +100,11 @@ def test_a_cost_counts_the_same_tasks_on_both_sides() -> None:
     ]
     (cheap,) = [
         one
-        for one in ranking([standing(arm, changed) for arm in ARMS[:2]], changed)
+        for one in ranking(tuple(standing(ARMS[:2], changed)), changed)
         if one.standing.arm.name == "cheap"
     ]
     assert cheap.ratio == 0.5
-    assert (cheap.standing.lost, cheap.standing.won) == (1, 1)
+    assert (cheap.standing.solved.only_first, cheap.standing.solved.only_second) == (1, 1)
 
 
 def test_an_arm_of_unknown_cost_has_no_rank() -> None:
@@ -114,7 +114,7 @@ def test_an_arm_of_unknown_cost_has_no_rank() -> None:
         else one
         for one in CHEAP_FAILURE
     ]
-    ranked = ranking([standing(arm, records) for arm in ARMS[:3]], records)
+    ranked = ranking(tuple(standing(ARMS[:3], records)), records)
     assert [one.standing.arm.name for one in ranked] == ["append-only"]
 
 
@@ -126,7 +126,7 @@ def test_whatever_it_costs_an_arm_is_ranked_by_its_tasks_alone(
     base: list[bool], other: list[bool], base_cost: int, cost: int
 ) -> None:
     records = run({"append-only": base, "cheap": other}, {"append-only": base_cost, "cheap": cost})
-    ranked = {one.standing.arm.name for one in ranking([standing(arm, records) for arm in ARMS[:2]], records)}
+    ranked = {one.standing.arm.name for one in ranking(tuple(standing(ARMS[:2], records)), records)}
     both = any(a and b for a, b in zip(base, other, strict=True))
     assert ("cheap" in ranked) == (both and sum(other) >= sum(base))
 

@@ -80,15 +80,15 @@ def test_pairs_are_prompts_and_the_p_value_is_exact_and_adjusted_over_all_rows()
     found = {(one.scope, one.reading): one for one in compare(records)}
     assert len(found) == 4  # one class and all of them, read in two ways
     one = found[None, "success"]
-    assert (one.pairs, one.only_auto, one.only_required) == (6, 0, 6)
-    assert one.p_value == pytest.approx(2 / 2**6)
+    assert (one.right.pairs, one.right.only_first, one.right.only_second) == (6, 0, 6)
+    assert one.right.p_value == pytest.approx(2 / 2**6)
     assert one.adjusted == pytest.approx(4 * 2 / 2**6)
 
 
 def test_a_prompt_of_one_arm_alone_is_no_pair() -> None:
     records = [*two_arms([True], [True]), record(AUTO, "no-tool", 0, right=True)]
-    assert all(one.pairs == 1 for one in compare(records))
-    assert list(compare([record(AUTO, "single", 0, right=True)])) == []
+    assert all(one.right.pairs == 1 for one in compare(records))
+    assert compare([record(AUTO, "single", 0, right=True)]) == ()
 
 
 def test_a_harness_that_reads_one_form_alone_is_judged_from_the_same_records() -> None:
