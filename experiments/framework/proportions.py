@@ -75,7 +75,7 @@ class PairedProportion:
         Each comparison has its share of `alpha` (Bonferroni: Holm's first step, the hardest one). The change is
         `smallest_detectable`, but never less than what the exact test needs at all: so many pairs that change in one
         direction that their p is small enough, though none changes in the other. So it is not 0 where no pair
-        disagreed. `None` for too few pairs to find anything, and for one pair.
+        disagreed. `None` for too few pairs to find anything.
         """
         from scipy.special import betaincinv
 
@@ -83,9 +83,9 @@ class PairedProportion:
         changes = [-1.0] * self.only_first + [1.0] * self.only_second + [0.0] * (self.both + self.neither)
         found = smallest_detectable(changes, alpha=level, power=power)
         needed = next(count for count in range(1, _CERTAIN) if mcnemar_exact(count, 0) <= level)
-        if found is None or self.pairs < needed:
+        if self.pairs < needed:
             return None
-        return max(found, float(betaincinv(needed, self.pairs - needed + 1, power)))
+        return max(found or 0.0, float(betaincinv(needed, self.pairs - needed + 1, power)))
 
     def _correlation(self) -> float:
         """Phi of the four counts, drawn towards 0 by half a pair where it is positive."""

@@ -67,7 +67,13 @@ class PairedEffect(BaseModel):
     interval: Interval
     p_value: float | None
     detectable: float | None
-    """The smallest true difference that this run would have found 8 times in 10."""
+    """The smallest true difference that this run would have found 8 times in 10; None where all pairs are alike."""
+
+    def would_have_found(self, form: str) -> str:
+        """What stands behind an effect that was not found: the detectable one, or that it is not known."""
+        if self.detectable is None:
+            return "all pairs are alike, so what the run would have found is not known"
+        return f"the run would have found {self.detectable:{form}}"
 
 
 def paired_effect(
@@ -251,14 +257,15 @@ def smallest_detectable(
 ) -> float | None:
     """Give the smallest true mean difference that a paired test over these clusters finds with `power`.
 
-    (t(1 − α/2) + t(power)) × standard error, t with clusters − 1 degrees of freedom. `None` for one cluster.
+    (t(1 − α/2) + t(power)) × standard error, t with clusters − 1 degrees of freedom. `None` where all differences are
+    alike, one cluster's too: no spread was seen, so nothing is known of what would have been found.
     Source: Bloom (1995), "Minimum detectable effects: a simple way to report the statistical power of
     experimental designs".
     """
     from scipy.special import stdtrit
 
     values = np.asarray(differences, dtype=np.float64)
-    if len(values) < 2:
+    if len(values) < 2 or np.ptp(values) == 0:
         return None
     error = float(values.std(ddof=1)) / sqrt(len(values))
     freedom = len(values) - 1

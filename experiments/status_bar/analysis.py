@@ -156,7 +156,7 @@ def _choice_sentences(
         else:
             yield (
                 f"– no change that stands when all arms are judged together ({effect.interval.words('+.2f')} of all "
-                f"answers, p {p:.2g} after Holm; the run would have found {effect.detectable or 0:.2f})."
+                f"answers, p {p:.2g} after Holm; {effect.would_have_found('.2f')})."
             )
 
 

@@ -65,7 +65,7 @@ def contrasts(records: Sequence[TrialRecord], measure: str, terms: Sequence[Term
             effect=bounded(differences[:, None]),
             p_value=p_values[term],
             adjusted=adjusted[names[term]],
-            detectable=smallest_detectable(differences) if np.ptp(differences) > 0 else None,
+            detectable=smallest_detectable(differences),
         )
         for term, differences in per_cluster.items()
     }

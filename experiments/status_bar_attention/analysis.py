@@ -129,7 +129,7 @@ def _against_filler(records: Sequence[TrialRecord]) -> Iterator[str]:
     else:
         yield (
             f"Its words get no more than filler at the same place beyond chance ({_words(interval, '+.2g')} times an "
-            f"even spread; the run would have found {effect.detectable or 0:.2g})."
+            f"even spread; {effect.would_have_found('.2g')})."
         )
 
 

@@ -69,10 +69,9 @@ def _price(effect: PairedEffect) -> str:
             f"Requiring a call changes the wait of the first call by {effect.interval.words('+.2f')} s "
             f"({effect.clusters} prompts)."
         )
-    found = "" if effect.detectable is None else f"; the run would have found {effect.detectable:.2g} s"
     return (
         f"Requiring a call does not change the wait of the first call beyond chance: {effect.interval.words('+.2f')} s "
-        f"({effect.clusters} prompts{found})."
+        f"({effect.clusters} prompts; {effect.would_have_found('.2g')})."
     )
 
 
