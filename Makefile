@@ -27,7 +27,7 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 	$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --no-loadscope-reorder
 
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
-	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600
+	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600 -n $(WORKERS) --no-loadscope-reorder
 
 bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redaction, packing beside other libraries
 	$(BIN)/python -m benchmarks.client_calibration
