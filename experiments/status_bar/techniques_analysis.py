@@ -234,6 +234,7 @@ def _calls_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
                 _sum(own, "ids_equal"),
                 *(_sum(own, f"form_{form}") for form in FORMS),
                 _sum(own, "answers_cut"),
+                _sum(own, "empty_messages"),
                 _mean(own, "prompt_tokens"),
             )
         )
@@ -245,6 +246,7 @@ def _calls_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             "ids equal the server's",
             *(form.value for form in FORMS),
             "messages cut off",
+            "empty messages",
             "prompt tokens of a task, mean",
         ),
         rows=tuple(rows),
