@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -27,13 +28,14 @@ class Lesson(NamedTuple):
 
 
 LESSONS = {
-    "01_prefix_cache": Lesson("(prompt tokens, computed)", most_cells=18, attaches=True),
-    "02_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
-    "05_status_bar": Lesson("are the bar's and", most_cells=16),
-    "03_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
-    "07_latency": Lesson("of the time that the machine needs at least", most_cells=14, attaches=True),
-    "04_tool_calling": Lesson("A form is not a skill", most_cells=14),
-    "06_chat_templates": Lesson("prove it, then grade it", most_cells=14),
+    "01_what_the_model_reads": Lesson("equal: True", most_cells=18),
+    "02_tool_calls_react_loop": Lesson("A form is not a skill", most_cells=16),
+    "03_prefix_cache": Lesson("(prompt tokens, computed)", most_cells=18, attaches=True),
+    "04_chat_templates": Lesson("prove it, then grade it", most_cells=14),
+    "05_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
+    "06_status_bar": Lesson("are the bar's and", most_cells=16),
+    "07_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
+    "08_latency": Lesson("of the time that the machine needs at least", most_cells=14, attaches=True),
 }
 
 
@@ -57,6 +59,29 @@ def test_a_lesson_is_short_and_stored_without_outputs(path: Path) -> None:
             assert cell.execution_count is None
 
 
+@pytest.mark.parametrize(("number", "path"), enumerate(NOTEBOOKS, 1), ids=[path.stem for path in NOTEBOOKS])
+def test_a_lesson_says_where_it_stands_in_the_course(number: int, path: Path) -> None:
+    first = nbformat.read(path, as_version=4).cells[0].source
+    around = {at: NOTEBOOKS[at - 1].name for at in (number - 1, number + 1) if 1 <= at <= len(NOTEBOOKS)}
+    assert path.name.startswith(f"{number:02}_")
+    assert first.startswith(f"# {number} · ")
+    assert f"Lesson {number} of {len(NOTEBOOKS)}" in first
+    assert {name for name in links(first) if name.endswith(".ipynb")} == set(around.values())
+    assert any(name.startswith("../") for name in links(first)), "no page that goes deeper"
+
+
+@pytest.mark.parametrize("path", [*NOTEBOOKS, ROOT / "notebooks" / "README.md"], ids=lambda path: path.name)
+def test_the_links_of_the_course_lead_somewhere(path: Path) -> None:
+    targets = links(path.read_text(encoding="utf-8"))
+    assert targets
+    assert [name for name in targets if not (path.parent / name).is_file()] == []
+
+
+def test_the_course_lists_its_lessons_in_order() -> None:
+    listed = links((ROOT / "notebooks" / "README.md").read_text(encoding="utf-8"))
+    assert [name for name in listed if name.endswith(".ipynb")] == [path.name for path in NOTEBOOKS]
+
+
 @pytest.mark.parametrize("path", [runs(path) for path in NOTEBOOKS])
 def test_a_lesson_runs_from_top_to_bottom(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -72,18 +97,26 @@ def test_the_lesson_on_budgets_runs_where_no_model_is_on_the_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CTXLAB_CACHE", str(tmp_path))
-    path = ROOT / "notebooks" / "02_budgets_gates_manifests.ipynb"
+    path = ROOT / "notebooks" / "07_budgets_gates_manifests.ipynb"
     shown = printed(path)
     assert "counted by fixed-counter" in shown
     assert LESSONS[path.stem].prints in shown
 
 
+def links(text: str) -> list[str]:
+    """What Markdown links in a text point to, in order."""
+    return re.findall(r"\]\(([^)\s]+\.(?:ipynb|md))\)", text)
+
+
 def printed(path: Path, names: Mapping[str, str] | None = None) -> str:
-    """All that the lesson prints; an exercise whose check fails raises instead. `names` replaces strings."""
+    """All that the lesson prints; an exercise whose check fails raises instead. `names` replaces strings.
+
+    It runs in the lesson's own folder, as Jupyter runs it.
+    """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         for name, other in (names or {}).items():
             cell.source = cell.source.replace(json.dumps(name), json.dumps(other))
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
     return "".join(output.get("text", "") for output in outputs)
