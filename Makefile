@@ -36,7 +36,7 @@ bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redacti
 	$(BENCH)/bin/python -m benchmarks.packing
 
 bench-clients: setup $(CLIENTS)/.ready  ## How far ours, vLLM's bench and guidellm are from what a stub really sent
-	$(BIN)/python -m benchmarks.client_comparison --guidellm $(CLIENTS)/bin/python
+	$(BIN)/python -m benchmarks.client_comparison --guidellm $(CLIENTS)/bin/python --out runs/clients
 
 # Its own packages come first; what it lacks (torch) it reads from the lab's environment, which it never changes.
 $(CLIENTS)/.ready: requirements/bench-clients.txt | setup
