@@ -63,11 +63,10 @@ def first_fragment(stored: str, sent: str) -> Fragment:
     old, new = stored[start:].split("\n"), sent[start:].split("\n")
     edit = first_edit(old, new)
     if edit is not None and edit.resumes and any(old[edit.stored_to :]):
-        rest = len(old) - edit.stored_to
-        extends = old[edit.stored_to :] == new[
-            edit.sent_to : edit.sent_to + rest
-        ] and edit.sent_to + rest < len(new)
-        was, now = "\n".join(old[: edit.stored_to]), "\n".join(new[: edit.sent_to])
+        rest, more = old[edit.stored_to :], new[edit.sent_to :]
+        extends = len(more) > len(rest) and more[: len(rest)] == rest
+        was = "".join(f"{line}\n" for line in old[: edit.stored_to])
+        now = "".join(f"{line}\n" for line in new[: edit.sent_to])
     else:
         was, now, extends = stored[start:], sent[start:], False
     end = shared_characters(was[::-1], now[::-1])

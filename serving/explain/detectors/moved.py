@@ -56,7 +56,8 @@ def _closing(difference: Difference, edit: Edit) -> bool:
     """Whether the model's turn stands where messages of the client closed the earlier request.
 
     A model never writes such a message, and a conversation that has begun goes on with the model's turn behind all
-    that was sent: so these were taken out from before it.
+    that was sent: so these were taken out from before it. Where they follow unchanged they have to be the end again; else
+    a turn of the model was put before them.
     """
     sent, rest = difference.sent.messages, difference.stored.messages[edit.stored_from :]
     begun = any(
@@ -64,7 +65,8 @@ def _closing(difference: Difference, edit: Edit) -> bool:
     )
     client = bool(rest) and all(message.get("role") != _SAID for message in rest)
     goes_on = edit.sent_from < len(sent) and sent[edit.sent_from].get("role") == _SAID
-    return begun and client and goes_on
+    kept = edit.inserts and edit.sent_to + len(rest) < len(sent)
+    return begun and client and goes_on and not kept
 
 
 def _ephemeral(difference: Difference, edit: Edit) -> Finding:

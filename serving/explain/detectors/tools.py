@@ -13,8 +13,8 @@ from serving.explain.difference import Difference
 from serving.explain.turn import JsonObject
 
 _ALL_FROM_THE_START = (
-    "Send all tools from the first request on, and say in the newest message which may be used: the conversation stands "
-    "behind the list, so a tool at its end moves all of it."
+    "Send all tools from the first request on, and say in the newest message which may be used: the conversation "
+    "stands behind the list, so a tool at its end moves all of it."
 )
 _FIXED_KEYS = "Print the schema of a tool from one source with one order of keys."
 

@@ -121,7 +121,8 @@ def test_a_status_that_stands_at_the_end_again_is_named_with_both_places(compare
     finding = name_cause(compare([RULES, QUESTION, bars[0]], [RULES, QUESTION, *used, bars[1]]))
     assert finding.cause is MissCause.EPHEMERAL
     assert finding.detail == (
-        "Message 2 of the earlier request ('<status>\\nseen: 1\\n</status>') is not where it stood, and one of that form is message 4 now."
+        r"Message 2 of the earlier request ('<status>\nseen: 1\n</status>') is not where it stood, and one of that "
+        "form is message 4 now."
     )
 
 
@@ -133,7 +134,7 @@ def test_a_reminder_that_follows_the_end_unchanged_is_ephemeral(compare: Compare
 
 def test_a_question_edited_in_place_is_no_ephemeral_text(compare: Compared) -> None:
     asked = [RULES, QUESTION, ANSWER]
-    found = compare([*asked, NEXT], [*asked, user("Where is the crane?"), ANSWER, NEXT])
+    found = compare([*asked, NEXT], [*asked, user("Where is the crane?"), ANSWER, user("Thanks.")])
     assert cause(found) is MissCause.BRANCHED
 
 
