@@ -134,6 +134,8 @@ class Caller:
         self._predictable = predictable
         self._predictor = Predictor(block_size, num_blocks)
         self._stored: list[_Stored] = []
+        self._latest: dict[str, int] = {}
+        """The last call of every salt, by its place in `_stored`."""
         self._spent: set[str] = set()
         """Salts of calls that failed: what the server kept of them is unknown."""
 
@@ -250,9 +252,10 @@ class Caller:
         else:
             self._predictor.record(exchange.output_token_ids or ())
         left = _Stored(started.packet, started.rendered, exchange.output_token_ids or ())
+        miss = self._explain(started.prediction, left, self._latest.get(started.salt))
         if exchange.error is None:
+            self._latest[started.salt] = len(self._stored)
             self._stored.append(left)
-        miss = self._explain(started.prediction, left)
         call = MeasuredCall(
             packet=started.packet,
             rendered=started.rendered,
@@ -269,11 +272,16 @@ class Caller:
         self._predictor.abandon()
         self._spent.add(salt)
 
-    def _explain(self, prediction: Prediction, sent: _Stored) -> Miss:
+    def _explain(self, prediction: Prediction, sent: _Stored, latest: int | None) -> Miss:
         nearest = prediction.nearest
         if nearest is None or nearest.relation is not Relation.DIVERGES:
             return explain_miss(prediction, None, None)
-        return explain_miss(prediction, self._turn(sent), self._turn(self._stored[nearest.index]))
+        before = None
+        if latest is not None and latest != nearest.index:
+            before = self._turn(self._stored[latest])
+        return explain_miss(
+            prediction, self._turn(sent), self._turn(self._stored[nearest.index]), before=before
+        )
 
     def _turn(self, stored: _Stored) -> Turn:
         return turn_of(
