@@ -79,10 +79,6 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: AsJson = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    packed: Annotated[
-        bool,
-        typer.Option("--pack", help="Compress the records of a finished run, to keep or to commit them."),
-    ] = False,
 ) -> None:
     """Analyse a run folder again and write its figures and `report.html`.
 
