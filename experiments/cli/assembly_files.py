@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.resources import files
@@ -225,11 +225,6 @@ def save(
     faults: Sequence[str] = (),
 ) -> None:
     """Write everything a replay needs into a new or empty folder; a hand-off has no packet to write."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"Expected a new or empty folder to save into, but {folder} is in use; name another."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
     documents: dict[str, Record] = {
         REQUEST_FILE: request,
         POLICY_FILE: policy,
@@ -247,8 +242,19 @@ def save(
             token_ids=rendered.token_ids,
             spans=tuple((span.start, span.end, span.item_id) for span in rendered.spans),
         )
-    for name, document in documents.items():
-        (folder / name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_documents(folder, documents)
+
+
+def write_documents(folder: Path, documents: Mapping[str, Record]) -> None:
+    """Write each document as JSON under its place in the folder; `UsageError` unless that is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"Expected a new or empty folder to save into, but {folder} is in use; name another."
+        )
+    for place, document in documents.items():
+        file = folder / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 _R = TypeVar("_R", bound=Record)
