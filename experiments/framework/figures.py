@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validato
 
 from experiments.framework.crosses import CrossFigure, cross_table, draw_crosses
 from experiments.framework.journal import write_whole
-from experiments.framework.plain import visible
 from experiments.framework.plots import (
     GridFigure,
     LineFigure,
@@ -24,6 +23,7 @@ from experiments.framework.plots import (
     line_table,
     short,
 )
+from serving.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from experiments.framework.plain import visible
+from serving.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
