@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from experiments.framework.failures import InfrastructureError, failed_by_machinery
@@ -43,6 +43,12 @@ def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
             sent_text=broken.sent_text,
         ),
     )
+
+
+def agreement(calls: Sequence[CallRecord], each: str = "calls") -> str:
+    """The sentence that says how often the reuse reported is the reuse predicted; `each` names what was compared."""
+    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
+    return f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} {each}."
 
 
 def ids_and_reuse(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, int | None]]:

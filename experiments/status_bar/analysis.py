@@ -376,7 +376,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
             found = balanced(records, arm.name, asked)
             if found is not None:
                 label = f"{arm.title}: {'decision' if asked == DECISION else 'next action'}"
-                bars.append(Bar(label=label, value=found.estimate, low=found.low, high=found.high))
+                bars.append(Bar.of(label, found))
     if bars:
         yield BarFigure(
             name="balanced-accuracy",

@@ -248,9 +248,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
         for group in ("bar", "records"):
             one = _interval(density(records, arm.name, group))
             if one is not None:
-                bars.append(
-                    Bar(label=f"{arm.title}: {GROUPS[group]}", value=one.estimate, low=one.low, high=one.high)
-                )
+                bars.append(Bar.of(f"{arm.title}: {GROUPS[group]}", one))
     if bars:
         yield BarFigure(
             name="attention-per-token",
