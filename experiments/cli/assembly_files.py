@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from experiments.faults import FaultContext, build_faults
+from experiments.faults.base import reasoning_by_call
 from serving.assembler import (
     AssemblyRequest,
-    AssistantTurn,
     ContextItem,
     ContextManifest,
     ContextPolicy,
@@ -32,7 +32,6 @@ from serving.assembler import (
     Rendered,
     TokenSpan,
     ToolSpec,
-    ToolStep,
 )
 from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
@@ -149,18 +148,15 @@ def faults_for(names: Sequence[str], request: AssemblyRequest) -> tuple[Fault, .
     A request knows no time but its own, so earlier calls count as a minute apart. `UsageError` names a
     fault that does not exist.
     """
-    turns = [
-        (item, item.payload) for item in request.history if isinstance(item.payload, AssistantTurn | ToolStep)
-    ]
-    call, now = len(turns), request.context.now
+    reasoning = reasoning_by_call(request)
+    call, now = len(reasoning), request.context.now
     try:
         times = tuple(now - timedelta(minutes=call - earlier) for earlier in range(call))
     except OverflowError as error:
         raise UsageError(f"Expected a time later than year 1 for {call} calls, but {now} came.") from error
-    thoughts = {item.id: payload.reasoning or "" for item, payload in turns}
     masked = frozenset(request.carry.masked) or None
     return build_faults(
-        names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts, masked=masked)
+        names, FaultContext(call, now, seed=0, times=times, reasoning=reasoning, masked=masked)
     )
 
 
