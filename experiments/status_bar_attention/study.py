@@ -19,14 +19,14 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.local_model import LocalModel, recorded
-from experiments.framework.measured import null_pairs
+from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
 from experiments.status_bar_attention.analysis import BASE, NO_BAR, analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE
 from serving.assembler import ToolStep
 from serving.attention import Capture, Reading, SegmentKind, Segments, read_packet
-from serving.errors import InequalityError, LabError
+from serving.errors import LabError
 
 NULL_REBUILD: Final = "null-rebuild"
 
@@ -174,17 +174,15 @@ class StatusBarAttentionStudy(Study[LocalModel]):
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids and looks the same."""
 
-        def seen(record: TrialRecord) -> tuple[object, ...]:
+        def seen(record: TrialRecord) -> dict[str, object]:
             (exchange,) = record.exchanges
-            return exchange.prompt_token_ids, exchange.output_token_ids, record.measures["decision bar"]
+            return {
+                "prompt ids": exchange.prompt_token_ids,
+                "output ids": exchange.output_token_ids,
+                "mass on the bar": record.measures["decision bar"],
+            }
 
-        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
-            if mine != remade:
-                raise InequalityError(
-                    f"Prompt, answer or mass of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(mine)[:200],
-                    got=repr(remade)[:200],
-                )
+        check_null(records, base=BASE, null=NULL_REBUILD, seen=seen)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Mass per token by part, decisions, and the differences between arms."""
