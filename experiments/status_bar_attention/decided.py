@@ -12,7 +12,7 @@ from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutc
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.status_bar.arms import ARMS as ASKED_ARMS
-from experiments.status_bar.arms import BASE, NULL_REBUILD
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
 from experiments.status_bar.asking import Treatment
 from experiments.status_bar.study import CHOICES, OTHER_STEPS, StatusBarStudy
 from experiments.status_bar_attention.analysis import analyse
@@ -25,8 +25,7 @@ from serving.errors import LabError
 ARMS: Final = tuple(
     arm
     for arm in ASKED_ARMS
-    if arm.name
-    in (BASE, NULL_REBUILD, "no-bar", "count", "short", "prose", "filler", "wrong-by-one", "after-question")
+    if arm.name in (BASE, NULL_REBUILD, NO_BAR, "count", "short", "prose", FILLER, WRONG, "after-question")
 )
 
 SEEDS: Final[Mapping[str, Mapping[int, int]]] = {

@@ -21,14 +21,13 @@ from experiments.framework import (
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
-from experiments.status_bar_attention.analysis import BASE, NO_BAR, analyse
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
+from experiments.status_bar_attention.analysis import analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE
 from serving.assembler import ToolStep
 from serving.attention import Capture, Reading, SegmentKind, Segments, read_packet
 from serving.errors import LabError
-
-NULL_REBUILD: Final = "null-rebuild"
 
 CALLS: Final = {"quick": (2,), "medium": (3,), "full": (1, 2, 3, 5, 10)}
 """Calls made before the question, by size; each is a task, and even seeds have no call left."""
@@ -69,12 +68,12 @@ ARMS: Final = (
     ),
     _bar("prose", PhoneBar.PROSE, "Prose", "The same as a sentence."),
     _bar(
-        "filler",
+        FILLER,
         PhoneBar.FILLER,
         "Filler",
         "As many tokens at the same place that say nothing of use: what the place alone gets.",
     ),
-    _bar("wrong-by-one", PhoneBar.WRONG_BY_ONE, "Wrong by one", "A bar whose verdict is wrong."),
+    _bar(WRONG, PhoneBar.WRONG_BY_ONE, "Wrong by one", "A bar whose verdict is wrong."),
 )
 
 
