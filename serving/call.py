@@ -36,6 +36,7 @@ from serving.explain import FirstBreak, Miss, Turn, explain_miss, turn_of
 from serving.models import ModelFolder
 from serving.prefix import Prediction, Predictor
 from serving.prefix.prediction import Relation
+from serving.text import common_prefix
 
 
 class DecodeOptions(BaseModel):
@@ -175,14 +176,7 @@ class Caller:
         if isinstance(packet, HandOff):
             return packet
         rendered = self._last.render(packet.messages, packet.tools, packet.spans)
-        prediction = self._predictor.predict_next(rendered.token_ids, salt)
-        body = self._request(packet, rendered, decode, salt)
-        try:
-            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id)
-        except BaseException:
-            self._predictor.abandon()
-            raise
-        return StartedCall(self, packet, rendered, prediction, stream, salt)
+        return self._send(self._request(packet, rendered, decode, salt), packet, rendered, salt)
 
     def remember(self, call: MeasuredCall, output_ids: Sequence[int], *, salt: str) -> MeasuredCall:
         """Let the server hold an answer behind a prompt that it has read, as if it had generated these ids.
@@ -204,15 +198,8 @@ class Caller:
             spans=(*prompt.spans, answer),
             token_offsets=(*prompt.token_offsets, *[len(prompt.text)] * (len(output_ids) - 1)),
         )
-        prediction = self._predictor.predict_next(ids, salt)
         body = CompletionRequest(model=self.model.name, prompt=ids, max_tokens=1, cache_salt=salt)
-        try:
-            stream = self.client.stream(body, manifest_id=call.packet.manifest.manifest_id)
-        except BaseException:
-            self._predictor.abandon()
-            raise
-        started = StartedCall(self, call.packet, rendered, prediction, stream, salt)
-        made = started.finish()
+        made = self._send(body, call.packet, rendered, salt).finish()
         if made.exchange.error is None:
             self._stored[-1] = _Stored(call.packet, prompt, tuple(output_ids))
         return made
@@ -220,6 +207,15 @@ class Caller:
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """The prompt's tokens with their text, added tokens marked."""
         return self.renderer.show(rendered)
+
+    def _send(self, body: Request, packet: Packet, rendered: Rendered, salt: str) -> StartedCall:
+        prediction = self._predictor.predict_next(rendered.token_ids, salt)
+        try:
+            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id)
+        except BaseException:
+            self._predictor.abandon()
+            raise
+        return StartedCall(self, packet, rendered, prediction, stream, salt)
 
     def _request(self, packet: Packet, rendered: Rendered, decode: DecodeOptions, salt: str) -> Request:
         if self._surface is Surface.TOKEN_IN:
@@ -354,10 +350,7 @@ def check_equal(call: MeasuredCall, *, predictable: bool = True) -> None:
     """
     ids, served = call.rendered.token_ids, call.exchange.prompt_token_ids
     if served != ids:
-        at = next(
-            (index for index, (a, b) in enumerate(zip(ids, served or (), strict=False)) if a != b),
-            min(len(ids), len(served or ())),
-        )
+        at = common_prefix(ids, served or ())
         raise InequalityError(
             f"Prompt ids of {call.packet.manifest.manifest_id[:12]}, from token {at} on",
             expected=f"{len(ids)} ids with {list(ids[at : at + 8])} there",

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.options import API_KEY_VARIABLE, AsJson
 from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, show_outcome
-from experiments.cli.serve import API_KEY_VARIABLE, ending_politely
+from experiments.cli.signals import ending_politely
 from experiments.cli.studies import serve_study
 from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
@@ -34,8 +35,6 @@ app = typer.Typer(help="Measure a served model under load; `compare` puts two me
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 CSV: Final = "requests.csv"
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.callback(invoke_without_command=True)

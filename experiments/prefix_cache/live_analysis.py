@@ -23,6 +23,7 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
+from experiments.framework.measured import agreement
 from experiments.framework.proportions import PairedProportion, paired_proportion
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, wilson
 from experiments.framework.trials import total
@@ -118,9 +119,7 @@ def _on(
 def _conclusion(
     standings: Sequence[Standing], ranked: Sequence[Ranked], records: Sequence[TrialRecord]
 ) -> Iterator[str]:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    yield agreement([call for record in records for call in record.calls])
     base = next(one for one in standings if one.arm.name == APPEND_ONLY)
     yield f"Append-only solves {base.solved.second} of {base.solved.pairs} tasks."
     if not base.solved.second:
@@ -264,10 +263,7 @@ def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) ->
 
 
 def _figures(standings: Sequence[Standing], ranked: Sequence[Ranked]) -> Iterator[BarFigure]:
-    bars = []
-    for one in standings:
-        share = wilson(one.solved.second, one.solved.pairs)
-        bars.append(Bar(label=one.arm.title, value=share.estimate, low=share.low, high=share.high))
+    bars = [Bar.of(one.arm.title, wilson(one.solved.second, one.solved.pairs)) for one in standings]
     yield BarFigure(
         name="tasks-solved",
         title="Tasks solved under each way of building the context",
