@@ -93,11 +93,7 @@ class AttentionStudy(Study[LocalModel]):
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """One task, named after the length of its contexts; a seed is another story."""
         task = {"quick": "short", "medium": "middle", "full": "long"}[size.name]
-        return tuple(
-            TrialSpec(task=task, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-        )
+        return size.each((task,))
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[LocalModel]) -> TrialOutcome:
         """Ask the arm's question once and capture the rows that decide its answer."""

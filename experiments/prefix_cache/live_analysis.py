@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import numpy as np
 
@@ -63,8 +62,8 @@ def ranking(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> tu
 
     No arm that solves fewer tasks than append-only is in it, whatever it cost.
     """
-    found = [_cost(one, records) for one in standings if one.ranked]
-    known = [one for one in found if _is_known(one)]
+    costs = (_cost(one, records) for one in standings if one.ranked)
+    known = [one for one in costs if one is not None]
     return tuple(sorted(known, key=lambda one: (one.ratio, one.standing.arm.name)))
 
 
@@ -104,10 +103,6 @@ def _cost(one: Standing, records: Sequence[TrialRecord]) -> Ranked | None:
     effect = paired_effect(mine, base, np.random.default_rng(0))
     means = [float(np.mean([np.mean(values) for values in side.values()])) for side in (mine, base)]
     return Ranked(one, means[0], means[1], effect) if means[1] else None
-
-
-def _is_known(one: Ranked | None) -> TypeGuard[Ranked]:
-    return one is not None
 
 
 def _on(

@@ -68,10 +68,8 @@ class PrefixCacheStudy(Study[ServedModel]):
 
         Counts are exact, so one seed is enough for them; times are not, so `timing` has twenty, each another tour.
         """
-        return tuple(
-            TrialSpec(task=f"{tour.value}-{calls}", seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
+        return size.each(
+            f"{tour.value}-{calls}"
             for tour, calls in _TASKS[size.name]
             if tour is not Tour.THINKING or self._reasons
         )

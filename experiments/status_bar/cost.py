@@ -112,11 +112,8 @@ class StatusBarCostStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A task is k and the number of updates."""
-        return tuple(
-            TrialSpec(task=f"every-{calls}-updates-{UPDATES[size.name]}", seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for calls in CALLS_PER_UPDATE[size.name]
+        return size.each(
+            f"every-{calls}-updates-{UPDATES[size.name]}" for calls in CALLS_PER_UPDATE[size.name]
         )
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
