@@ -56,8 +56,8 @@ def _closing(difference: Difference, edit: Edit) -> bool:
     """Whether the model's turn stands where messages of the client closed the earlier request.
 
     A model never writes such a message, and a conversation that has begun goes on with the model's turn behind all
-    that was sent: so these were taken out from before it. Where they follow unchanged they have to be the end again; else
-    a turn of the model was put before them.
+    that was sent: so these were taken out from before it. Where they follow unchanged they have to be the end again;
+    else a turn of the model was put before them.
     """
     sent, rest = difference.sent.messages, difference.stored.messages[edit.stored_from :]
     begun = any(
