@@ -27,7 +27,7 @@ test: check  ## What CI runs: checks and every quick test, one served model incl
 	$(BIN)/python -m pytest -m "not full" -n $(WORKERS) --no-loadscope-reorder
 
 test-full: check  ## Every bar, with real models and kills (up to 80 minutes on two cores)
-	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600
+	CTXLAB_FULL=1 $(BIN)/python -m pytest --timeout 3600 -n $(WORKERS) --no-loadscope-reorder
 
 bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redaction, packing beside other libraries
 	$(BIN)/python -m benchmarks.client_calibration
@@ -36,7 +36,7 @@ bench: setup $(BENCH)/.ready  ## The client's clock, 200 turns rendered, redacti
 	$(BENCH)/bin/python -m benchmarks.packing
 
 bench-clients: setup $(CLIENTS)/.ready  ## How far ours, vLLM's bench and guidellm are from what a stub really sent
-	$(BIN)/python -m benchmarks.client_comparison --guidellm $(CLIENTS)/bin/python
+	$(BIN)/python -m benchmarks.client_comparison --guidellm $(CLIENTS)/bin/python --out runs/clients
 
 # Its own packages come first; what it lacks (torch) it reads from the lab's environment, which it never changes.
 $(CLIENTS)/.ready: requirements/bench-clients.txt | setup

@@ -1,7 +1,7 @@
 """How far three clients' numbers are from what a server really sent: ours, vLLM's bench and guidellm.
 
     make bench-clients        # builds guidellm's own environment first
-    python -m benchmarks.client_comparison --guidellm .venv-clients/bin/python --out results/client-comparison
+    python -m benchmarks.client_comparison --guidellm .venv-clients/bin/python --out runs/client-comparison
 
 A stub server in a process of its own plays streams whose every event is known (`tests/support/scripts.py`, `TIMED`:
 the role chunk first, reasoning first, several tokens a chunk, a slow start) and stamps each write. A client's numbers
@@ -15,6 +15,8 @@ that two chunks that a busy machine delivers at once do not count twice). Bias i
 interval over requests, spread the range from their 2.5th to their 97.5th percentile. The throughput error is in
 percent of what the stub sent in the time that the client's own definition covers. The trips of the request and of
 the token are in every error, the same for all clients. Clients take turns case by case.
+
+With `--out` every finished side is kept at once, in `sides.jsonl`; the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -23,16 +25,23 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
-from benchmarks.client_peers import told_by
+from benchmarks.client_kept import kept_in
+from benchmarks.client_peers import Call
+from benchmarks.client_process import TIMEOUT_S, Clock, Watch, told_by
+from experiments.cli.serve import ending_politely
 from experiments.framework.statistics import Interval, bootstrap
 from experiments.latency import definitions
 from experiments.latency.definitions import CallTimes, Chunk, ChunkKind
+from serving.engine.machine import inspect_machine
+from serving.errors import LabError
 from serving.models import ensure
 from tests.support.scripts import TIMED
 from tests.support.stub import Stub, running_stub
@@ -49,8 +58,21 @@ TELLING = ("timed-role-first", "timed-reasoning-first", "timed-several-a-chunk")
 """Cases in which the definitions differ: there ours has to be strictly closer to the tokens."""
 
 
-class Error(NamedTuple):
-    """One client's errors in one measure of one case."""
+SIDES = "sides.jsonl"
+
+
+class Log(BaseModel):
+    """What the stub did with one request; stamps are `perf_counter_ns`."""
+
+    received_ns: int
+    sends: list[tuple[int, bool]]
+    """When, and whether it ended a chunk with a token."""
+
+
+class Error(BaseModel):
+    """One client's errors in one measure of one case, in milliseconds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     client: str
     case: str
@@ -64,20 +86,34 @@ class Error(NamedTuple):
     n: int
 
 
-class Side(NamedTuple):
+class Side(BaseModel):
     """One client's load, done."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     client: str
-    errors: list[Error]
-    throughput_error: float
-    """Percent."""
-    cpu_s_per_1000: float | None
+    case: str
+    streams: int
+    requests: int
+    errors: tuple[Error, ...]
+    throughput_error_percent: float
+    cpu_s_per_1000_requests: float | None
 
 
-def judge(client: str, case: str, streams: int, calls: Sequence[dict], logs: Sequence[dict]) -> list[Error]:
+@dataclass(frozen=True)
+class Load:
+    """What one client is to do: one line of the plan."""
+
+    client: str
+    case: str
+    streams: int
+    requests: int
+
+
+def judge(client: str, case: str, streams: int, calls: Sequence[Call], logs: Sequence[Log]) -> list[Error]:
     """Pair a client's calls with the stub's logs in order of their beginning, and take the errors."""
-    truths = [chunks_of(case, log) for log in sorted(logs, key=lambda log: log["received_ns"])]
-    pairs = list(zip(sorted(calls, key=lambda call: call["start"]), truths, strict=True))
+    truths = [chunks_of(case, log) for log in sorted(logs, key=lambda log: log.received_ns)]
+    pairs = list(zip(sorted(calls, key=lambda call: call.start), truths, strict=True))
     rng = np.random.default_rng(0)
     found = []
     for judged, reader in (("own", CLIENTS[client]), ("tokens", definitions.ours)):
@@ -89,56 +125,81 @@ def judge(client: str, case: str, streams: int, calls: Sequence[dict], logs: Seq
             if values:
                 bias = bootstrap(np.array(values)[:, None], lambda means: means[:, 0], rng, resamples=2000)
                 low, high = (float(end) for end in np.percentile(values, (2.5, 97.5)))
-                found.append(Error(client, case, streams, measure, judged, bias, low, high, len(values)))
+                error = Error(
+                    client=client,
+                    case=case,
+                    streams=streams,
+                    measure=measure,
+                    judged=judged,
+                    bias=bias,
+                    low=low,
+                    high=high,
+                    n=len(values),
+                )
+                found.append(error)
     return found
 
 
-def chunks_of(case: str, log: dict) -> list[Chunk]:
+def chunks_of(case: str, log: Log) -> list[Chunk]:
     """What the stub sent, at the time it did; its log has one send a beat."""
-    pairs = zip(TIMED[case], log["sends"], strict=True)
-    return [
-        Chunk((at - log["received_ns"]) / 1e9, ChunkKind(beat.kind), beat.tokens) for beat, (at, _) in pairs
-    ]
+    pairs = zip(TIMED[case], log.sends, strict=True)
+    return [Chunk((at - log.received_ns) / 1e9, ChunkKind(beat.kind), beat.tokens) for beat, (at, _) in pairs]
 
 
-def differences(call: dict, truth: CallTimes) -> dict[str, float]:
+def differences(call: Call, truth: CallTimes) -> dict[str, float]:
     """Reported − sent in seconds, of what both know."""
-    reported = {"ttft": call["ttft_s"], "itl": _median(call["itl_s"]), "tpot": call["tpot_s"]}
+    reported = {"ttft": call.ttft_s, "itl": _median(call.itl_s), "tpot": call.tpot_s}
     sent = {"ttft": truth.ttft_s, "itl": _median(truth.itl_s), "tpot": truth.tpot_s}
     return {
-        name: reported[name] - there
+        name: here - there
         for name, there in sent.items()
-        if there is not None and reported[name] is not None
+        if there is not None and (here := reported[name]) is not None
     }
 
 
-def throughput_error(client: str, case: str, rate: float, logs: Sequence[dict]) -> float:
+def throughput_error(client: str, case: str, rate: float, logs: Sequence[Log]) -> float:
     """Percent by which the reported output tokens a second differ from what was sent.
 
     From the first request to the last token for ours, to the end of the last stream for the others.
     """
-    begin = min(log["received_ns"] for log in logs)
-    ends = [[at for at, token in log["sends"] if token or client != "ours"][-1] for log in logs]
+    begin = min(log.received_ns for log in logs)
+    ends = [[at for at, token in log.sends if token or client != "ours"][-1] for log in logs]
     tokens = len(logs) * sum(beat.tokens for beat in TIMED[case])
     return 100 * (rate / (tokens / ((max(ends) - begin) / 1e9)) - 1)
 
 
-def run_side(
-    client: str, python: str, stub: Stub, case: str, streams: int, requests: int, tokenizer: str
-) -> Side:
+def plan(
+    clients: Sequence[str], cases: Sequence[str], streams: Sequence[int], rounds: int
+) -> tuple[Load, ...]:
+    """Every client in every case at every number of streams, taking turns."""
+
+    def requests(at_once: int) -> int:
+        return max(at_once * max(2, rounds // (3 if at_once > 16 else 1)), 4 * rounds)
+
+    return tuple(
+        Load(client, case, at_once, requests(at_once))
+        for case, at_once, client in product(cases, streams, clients)
+    )
+
+
+def run_side(load: Load, python: str, stub: Stub, tokenizer: str, watch: Watch, timeout_s: float) -> Side:
     """One client's load in its own process."""
-    job = {
+    job: dict[str, JsonValue] = {
         "base_url": stub.base_url,
-        "case": case,
-        "streams": streams,
-        "requests": requests,
-        "output_tokens": sum(beat.tokens for beat in TIMED[case]),
+        "case": load.case,
+        "streams": load.streams,
+        "requests": load.requests,
+        "output_tokens": sum(beat.tokens for beat in TIMED[load.case]),
         "tokenizer": tokenizer,
     }
-    told = told_by(client, job, python)
-    reported, logs = told["reported"], told["logs"]
-    error = throughput_error(client, case, reported["output_tokens_per_s"], logs)
-    return Side(client, judge(client, case, streams, reported["calls"], logs), error, told["cpu_s_per_1000"])
+    told = told_by(load.client, job, python, watch=watch, timeout_s=timeout_s)
+    reported, logs = told.reported, TypeAdapter(list[Log]).validate_python(told.logs)
+    return Side(
+        **vars(load),
+        errors=tuple(judge(load.client, load.case, load.streams, reported.calls, logs)),
+        throughput_error_percent=throughput_error(load.client, load.case, reported.output_tokens_per_s, logs),
+        cpu_s_per_1000_requests=told.cpu_s_per_1000,
+    )
 
 
 def verdicts(sides: Sequence[Side]) -> list[str]:
@@ -172,28 +233,26 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=6, help="calls a stream (64 streams: a third)")
     parser.add_argument("--streams", type=int, nargs="*", default=STREAMS)
-    parser.add_argument("--cases", nargs="*", default=tuple(TIMED))
-    parser.add_argument("--out", type=Path, help="write comparison.json here")
+    parser.add_argument("--cases", nargs="*", choices=tuple(TIMED), default=tuple(TIMED))
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help="seconds that one side may take")
+    parser.add_argument("--out", type=Path, help="keep finished sides here, and write comparison.json")
     options = parser.parse_args()
     pythons = {"ours": sys.executable, "vllm": sys.executable}
     if options.guidellm:
         pythons["guidellm"] = options.guidellm
-    tokenizer = str(ensure("qwen3-nano-shape").path)
-    print(f"{'case':24} {'streams':>7} {'client':9} {'judged':7} bias [95 %] (spread), ms: TTFT | ITL | TPOT")
-    sides: list[Side] = []
-    with running_stub() as stub:
-        for case in options.cases:
-            for streams in options.streams:
-                requests = streams * max(2, options.rounds // (3 if streams > 16 else 1))
-                requests = max(requests, 4 * options.rounds)
-                for client, python in pythons.items():
-                    side = run_side(client, python, stub, case, streams, requests, tokenizer)
-                    _show(side, case, streams)
-                    sides.append(side)
+    todo = plan(tuple(pythons), options.cases, options.streams, options.rounds)
+    try:
+        with ending_politely():
+            sides = compare(todo, pythons, options.out, options.timeout)
+    except LabError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        kept = f"; what was finished is in {options.out}, and the same command goes on" if options.out else ""
+        sys.exit(f"Stopped{kept}.")
     wrong = verdicts(sides)
     if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "comparison.json").write_text(json.dumps(_as_json(sides, wrong), indent=1) + "\n")
+        report = {"verdicts": wrong, "sides": [side.model_dump(mode="json") for side in sides]}
+        (options.out / "comparison.json").write_text(json.dumps(report, indent=1) + "\n")
     print(
         "\n".join(wrong)
         or "ours is nowhere worse than the best other, and closer to the tokens where it has to be"
@@ -201,8 +260,34 @@ def main() -> None:
     sys.exit(1 if wrong else 0)
 
 
-def _show(side: Side, case: str, streams: int) -> None:
-    cpu = "unknown" if side.cpu_s_per_1000 is None else f"{side.cpu_s_per_1000:.1f}"
+def compare(
+    todo: Sequence[Load], pythons: Mapping[str, str], folder: Path | None, timeout_s: float
+) -> list[Side]:
+    """Every side of the plan, in its order; those that `folder` has already are not run again."""
+    tokenizer = str(ensure("qwen3-nano-shape").path)
+    print(f"{'case':24} {'streams':>7} {'client':9} {'judged':7} bias [95 %] (spread), ms: TTFT | ITL | TPOT")
+    file = None if folder is None else folder / SIDES
+    with kept_in(file, _settings()) as kept, running_stub() as stub, Clock() as clock:
+        sides = [Side.model_validate(line) for line in kept.lines]
+        done = {Load(side.client, side.case, side.streams, side.requests): side for side in sides}
+        for number, load in enumerate(todo, start=1):
+            if load not in done:
+                what = f"{number} of {len(todo)}: {load.client}, {load.case}, {load.streams} streams"
+                watch = clock.watch(what)
+                done[load] = run_side(load, pythons[load.client], stub, tokenizer, watch, timeout_s)
+                kept.add(done[load].model_dump(mode="json"))
+            clock.stop()
+            _show(done[load])
+    return [done[load] for load in todo]
+
+
+def _settings() -> dict[str, JsonValue]:
+    machine = inspect_machine()
+    return {"processor": machine.cpu_name, "cores": len(machine.cores)}
+
+
+def _show(side: Side) -> None:
+    cpu = "unknown" if side.cpu_s_per_1000_requests is None else f"{side.cpu_s_per_1000_requests:.1f}"
     for judged in ("own", "tokens"):
         shown = [
             f"{error.bias.words('+.2f')} ({error.low:+.2f} … {error.high:+.2f})"
@@ -210,27 +295,11 @@ def _show(side: Side, case: str, streams: int) -> None:
             for error in side.errors
             if (error.measure, error.judged) == (measure, judged)
         ]
-        print(f"{case:24} {streams:7} {side.client:9} {judged:7} {' | '.join(shown)}", flush=True)
-    print(f"{'':42} throughput {side.throughput_error:+.2f} %, {cpu} CPU s per 1,000 requests", flush=True)
-
-
-def _as_json(sides: Sequence[Side], wrong: Sequence[str]) -> dict[str, object]:
-    return {
-        "verdicts": list(wrong),
-        "sides": [
-            {
-                "client": side.client,
-                "case": side.errors[0].case,
-                "streams": side.errors[0].streams,
-                "throughput_error_percent": side.throughput_error,
-                "cpu_s_per_1000_requests": side.cpu_s_per_1000,
-                "errors_ms": [
-                    {**error._asdict(), "bias": error.bias.model_dump(mode="json")} for error in side.errors
-                ],
-            }
-            for side in sides
-        ],
-    }
+        print(f"{side.case:24} {side.streams:7} {side.client:9} {judged:7} {' | '.join(shown)}", flush=True)
+    print(
+        f"{'':42} throughput {side.throughput_error_percent:+.2f} %, {cpu} CPU s per 1,000 requests",
+        flush=True,
+    )
 
 
 def _median(values: Sequence[float]) -> float | None:

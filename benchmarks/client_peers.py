@@ -2,11 +2,17 @@
 
     echo '{"base_url": …}' | python -m benchmarks.client_peers ours
 
-Reads a `Job` as JSON from standard input and writes what the client itself reports as JSON to standard output,
-times in seconds. Every load is run short, short again, and long. The first brings the imports; the difference of
-the other two is what a request costs in processor time, without the start of a load (worker processes, the
-tokenizer). Only the chosen client is imported, so that guidellm's runs in an environment that has nothing of the
-lab.
+Reads a `Job` as one line of JSON from standard input and writes what the client itself reports as JSON to standard
+output, times in seconds. Every load is run short, short again, and long. The first brings the imports; the
+difference of the other two is what a request costs in processor time, without the start of a load (worker
+processes, the tokenizer). What it is at stands on lines of standard error that begin with `PHASE`. Only the chosen
+client is imported, so that guidellm's runs in an environment that has nothing of the lab.
+
+**The same requests.** Ours and vLLM's bench send the same texts in the same order and the same fields: vLLM's reads
+them from a file (`custom_image`, the one of its data sets that takes conversations as they are and needs neither
+pandas nor a tokenizer; here without an image), and all fields of our body that its own lacks go into its
+`--extra-body`. Two things stay its own: a text is written as a list of one part, which a server joins to the same
+prompt, and `max_tokens` is called `max_completion_tokens`. guidellm draws its own texts; it only meets the stub.
 """
 
 from __future__ import annotations
@@ -16,15 +22,25 @@ import contextlib
 import json
 import os
 import resource
-import subprocess
+import signal
 import sys
+import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from experiments.latency.workload import Asking, Conversation, Shape
+
+PHASE: Final = "@phase "
+"""Begins a line of standard error that says what is being done."""
+WITH_PARENT: Final = "--with-parent"
+"""The process ends, and all that it started, when its standard input does: when its parent is gone."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +53,12 @@ class Job:
     requests: int
     output_tokens: int
     tokenizer: str
-    extra: dict[str, object] = field(default_factory=dict)
-    """Further fields of vLLM's and our request bodies."""
     prompt_tokens: int = 8
-    """Ours sends as many words, which most vocabularies have as one token each."""
+    """Ours and vLLM's send as many words, which most vocabularies have as one token each."""
     seed: int = 0
-    """Of the prompts: another one meets none of the last load's blocks in a server's cache."""
+    """Of the texts."""
+    salt: str = "job"
+    """Begins the cache salt of each of the loads: with another one the same texts meet none of their blocks."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +81,31 @@ class Reported:
     requests_per_s: float
     full_output_tokens_per_s: float | None = None
     """While the load was full, without ramp and drain; only ours tells it."""
+    prompt_tokens: int | None = None
+    """Of all requests, as the server counted them."""
+    output_tokens: int | None = None
+
+
+def asked(job: Job) -> tuple[Shape, Asking, tuple[Conversation, ...]]:
+    """What ours and vLLM's bench both send."""
+    from experiments.latency.workload import WORDS, Asking, Shape, conversations
+    from serving.client import Surface
+
+    shape = Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
+    asking = Asking(job.case, Surface.CHAT, job.output_tokens, job.salt, is_vllm=True)
+    return shape, asking, conversations(shape, job.requests, len(WORDS), [job.seed])
 
 
 def ours(job: Job) -> Reported:
     """`ctxlab bench`'s own generator."""
     from experiments.latency.definitions import in_window, times_of, whole_run
     from experiments.latency.load import closed_loop
-    from experiments.latency.workload import WORDS, Asking, Shape, conversations
-    from serving.client import AsyncClient, Surface
+    from serving.client import AsyncClient
 
-    shape = Shape(prompt_tokens=max(2, job.prompt_tokens), output_tokens=job.output_tokens)
-    asking = Asking(job.case, Surface.CHAT, job.output_tokens, None, is_vllm=True)
+    shape, asking, todo = asked(job)
 
     async def load() -> Reported:
         async with AsyncClient(job.base_url) as client:
-            todo = conversations(shape, job.requests, len(WORDS), [job.seed])
             loaded = await closed_loop(client, asking, shape, todo, job.streams)
         exchanges = [call.exchange.raise_for_error() for call in loaded.calls]
         rate = whole_run(exchanges)
@@ -90,9 +116,37 @@ def ours(job: Job) -> Reported:
             seen = times_of(exchange)
             start = exchange.timings.sent_ns / 1e9
             calls.append(Call(start, seen.ttft_s, list(seen.itl_s), seen.tpot_s, seen.latency_s))
-        return Reported(calls, rate.output_tokens_per_s, rate.requests_per_s, full.output_tokens_per_s)
+        usages = [exchange.usage for exchange in exchanges if exchange.usage is not None]
+        return Reported(
+            calls,
+            rate.output_tokens_per_s,
+            rate.requests_per_s,
+            full.output_tokens_per_s,
+            prompt_tokens=sum(usage.prompt_tokens or 0 for usage in usages),
+            output_tokens=sum(usage.completion_tokens or 0 for usage in usages),
+        )
 
     return asyncio.run(load())
+
+
+def as_vllm_reads_it(job: Job) -> tuple[list[dict[str, object]], dict[str, object]]:
+    """The lines of vLLM's data set, and the fields of our bodies that its own lack.
+
+    Its messages, model and stream options stand where ours do; the number of tokens is overwritten, for without a
+    tokenizer its data set asks for one.
+    """
+    from experiments.latency.workload import History, next_request
+
+    _, asking, todo = asked(job)
+    bodies = [next_request(asking, History(), one.pieces[0])[0].body() for one in todo]
+    lines: list[dict[str, object]] = []
+    for body in bodies:
+        messages = body["messages"]
+        assert isinstance(messages, list) and isinstance(messages[0], dict)
+        lines.append({"content": [{"type": "text", "text": messages[0]["content"]}]})
+    own = ("model", "messages", "stream", "stream_options", "max_tokens")
+    extra: dict[str, object] = {name: value for name, value in bodies[0].items() if name not in own}
+    return lines, {**extra, "max_completion_tokens": job.output_tokens}
 
 
 def vllm_bench(job: Job) -> Reported:
@@ -100,32 +154,44 @@ def vllm_bench(job: Job) -> Reported:
     from vllm.benchmarks.serve import add_cli_args, main
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
+    lines, extra = as_vllm_reads_it(job)
     parser = FlexibleArgumentParser()
     add_cli_args(parser)
-    words = {
-        "backend": "openai-chat",
-        "endpoint": "/v1/chat/completions",
-        "base-url": job.base_url,
-        "model": job.case,
-        "tokenizer": job.tokenizer,
-        "dataset-name": "random",
-        "random-input-len": job.prompt_tokens,
-        "random-output-len": job.output_tokens,
-        "seed": job.seed,
-        "num-prompts": job.requests,
-        "max-concurrency": job.streams,
-        "ready-check-timeout-sec": 0,
-        "extra-body": json.dumps(job.extra),
-    }
-    flags = [f"--{name}={value}" for name, value in words.items()]
-    found = main(parser.parse_args([*flags, "--disable-tqdm", "--save-detailed"]))
+    switches = ("disable-shuffle", "no-oversample", "skip-tokenizer-init", "disable-tqdm", "save-detailed")
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "requests.jsonl"
+        data.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        words = {
+            "backend": "openai-chat",
+            "endpoint": "/v1/chat/completions",
+            "base-url": job.base_url,
+            "model": job.case,
+            "dataset-name": "custom_image",
+            "dataset-path": str(data),
+            "custom-output-len": job.output_tokens,
+            "num-prompts": job.requests,
+            "max-concurrency": job.streams,
+            "ready-check-timeout-sec": 0,
+            "extra-body": json.dumps(extra),
+        }
+        flags = [f"--{name}={value}" for name, value in words.items()]
+        found = main(parser.parse_args([*flags, *(f"--{name}" for name in switches)]))
+    failed = [error for error in found["errors"] if error]
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {job.requests} requests failed; the first: {failed[0]}")
     calls = []
     for start, ttft, gaps, latency, tokens in zip(
         *(found[name] for name in ("start_times", "ttfts", "itls", "latencies", "output_lens")), strict=True
     ):
         tpot = (latency - ttft) / (tokens - 1) if tokens > 1 else None
         calls.append(Call(start, ttft, list(gaps), tpot, latency))
-    return Reported(calls, found["output_throughput"], found["request_throughput"])
+    return Reported(
+        calls,
+        found["output_throughput"],
+        found["request_throughput"],
+        prompt_tokens=found["total_input_tokens"],
+        output_tokens=found["total_output_tokens"],
+    )
 
 
 def guidellm(job: Job) -> Reported:
@@ -173,33 +239,25 @@ def guidellm(job: Job) -> Reported:
 CLIENTS: dict[str, Callable[[Job], Reported]] = {"ours": ours, "vllm": vllm_bench, "guidellm": guidellm}
 
 
-def told_by(client: str, job: Mapping[str, object], python: str = sys.executable) -> dict[str, Any]:
-    """What `client` says of a job, from a process of its own that `python` runs; its failure ends this program."""
-    done = subprocess.run(
-        [python, "-m", "benchmarks.client_peers", client],
-        input=json.dumps(job),
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"{client} failed:\n{done.stderr[-2000:]}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
-
-
 def main() -> None:
     """Run the job's short and long load, and print the long one's report with the stub's own logs of it."""
-    run = CLIENTS[sys.argv[1]]
-    job = Job(**json.load(sys.stdin))
-    short = replace(job, requests=job.streams, seed=job.seed + 1)
+    client = sys.argv[1]
+    run = CLIENTS[client]
+    job = Job(**json.loads(sys.stdin.readline()))
+    if WITH_PARENT in sys.argv:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    short = replace(job, requests=job.streams, seed=job.seed + 1, salt=f"{job.salt}-short")
     with contextlib.redirect_stdout(sys.stderr):  # the clients print their own tables
-        _spent_by(run, replace(short, seed=job.seed + 2))
+        _say(f"importing {client} and warming up")
+        _spent_by(run, replace(short, seed=job.seed + 2, salt=f"{job.salt}-warm"))
+        _say(f"sending {short.requests} requests")
         spent = [_spent_by(run, short)[0]]
         _drain_logs(job.base_url)
+        _say(f"sending {job.requests} requests, measured")
         used, reported = _spent_by(run, job)
         spent.append(used)
+    if len(reported.calls) != job.requests:
+        sys.exit(f"Expected {job.requests} requests that succeeded, got {len(reported.calls)}.")
     more = job.requests - short.requests
     print(
         json.dumps(
@@ -210,6 +268,17 @@ def main() -> None:
             }
         )
     )
+
+
+def _say(phase: str) -> None:
+    print(f"{PHASE}{phase}", file=sys.stderr, flush=True)
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of standard input, whose other end the parent holds, and end the whole group."""
+    while os.read(0, 1024):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _spent_by(run: Callable[[Job], Reported], job: Job) -> tuple[float, Reported]:
@@ -238,5 +307,4 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the tokenizer is a folder here
     main()

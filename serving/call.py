@@ -36,6 +36,7 @@ from serving.explain import FirstBreak, Miss, Turn, explain_miss, turn_of
 from serving.models import ModelFolder
 from serving.prefix import Prediction, Predictor
 from serving.prefix.prediction import Relation
+from serving.text import common_prefix
 
 
 class DecodeOptions(BaseModel):
@@ -134,6 +135,8 @@ class Caller:
         self._predictable = predictable
         self._predictor = Predictor(block_size, num_blocks)
         self._stored: list[_Stored] = []
+        self._latest: dict[str, int] = {}
+        """The last call of every salt, by its place in `_stored`."""
         self._spent: set[str] = set()
         """Salts of calls that failed: what the server kept of them is unknown."""
 
@@ -173,14 +176,7 @@ class Caller:
         if isinstance(packet, HandOff):
             return packet
         rendered = self._last.render(packet.messages, packet.tools, packet.spans)
-        prediction = self._predictor.predict_next(rendered.token_ids, salt)
-        body = self._request(packet, rendered, decode, salt)
-        try:
-            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id)
-        except BaseException:
-            self._predictor.abandon()
-            raise
-        return StartedCall(self, packet, rendered, prediction, stream, salt)
+        return self._send(self._request(packet, rendered, decode, salt), packet, rendered, salt)
 
     def remember(self, call: MeasuredCall, output_ids: Sequence[int], *, salt: str) -> MeasuredCall:
         """Let the server hold an answer behind a prompt that it has read, as if it had generated these ids.
@@ -202,15 +198,8 @@ class Caller:
             spans=(*prompt.spans, answer),
             token_offsets=(*prompt.token_offsets, *[len(prompt.text)] * (len(output_ids) - 1)),
         )
-        prediction = self._predictor.predict_next(ids, salt)
         body = CompletionRequest(model=self.model.name, prompt=ids, max_tokens=1, cache_salt=salt)
-        try:
-            stream = self.client.stream(body, manifest_id=call.packet.manifest.manifest_id)
-        except BaseException:
-            self._predictor.abandon()
-            raise
-        started = StartedCall(self, call.packet, rendered, prediction, stream, salt)
-        made = started.finish()
+        made = self._send(body, call.packet, rendered, salt).finish()
         if made.exchange.error is None:
             self._stored[-1] = _Stored(call.packet, prompt, tuple(output_ids))
         return made
@@ -218,6 +207,15 @@ class Caller:
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """The prompt's tokens with their text, added tokens marked."""
         return self.renderer.show(rendered)
+
+    def _send(self, body: Request, packet: Packet, rendered: Rendered, salt: str) -> StartedCall:
+        prediction = self._predictor.predict_next(rendered.token_ids, salt)
+        try:
+            stream = self.client.stream(body, manifest_id=packet.manifest.manifest_id)
+        except BaseException:
+            self._predictor.abandon()
+            raise
+        return StartedCall(self, packet, rendered, prediction, stream, salt)
 
     def _request(self, packet: Packet, rendered: Rendered, decode: DecodeOptions, salt: str) -> Request:
         if self._surface is Surface.TOKEN_IN:
@@ -250,9 +248,10 @@ class Caller:
         else:
             self._predictor.record(exchange.output_token_ids or ())
         left = _Stored(started.packet, started.rendered, exchange.output_token_ids or ())
+        miss = self._explain(started.prediction, left, self._latest.get(started.salt))
         if exchange.error is None:
+            self._latest[started.salt] = len(self._stored)
             self._stored.append(left)
-        miss = self._explain(started.prediction, left)
         call = MeasuredCall(
             packet=started.packet,
             rendered=started.rendered,
@@ -269,11 +268,16 @@ class Caller:
         self._predictor.abandon()
         self._spent.add(salt)
 
-    def _explain(self, prediction: Prediction, sent: _Stored) -> Miss:
+    def _explain(self, prediction: Prediction, sent: _Stored, latest: int | None) -> Miss:
         nearest = prediction.nearest
         if nearest is None or nearest.relation is not Relation.DIVERGES:
             return explain_miss(prediction, None, None)
-        return explain_miss(prediction, self._turn(sent), self._turn(self._stored[nearest.index]))
+        before = None
+        if latest is not None and latest != nearest.index:
+            before = self._turn(self._stored[latest])
+        return explain_miss(
+            prediction, self._turn(sent), self._turn(self._stored[nearest.index]), before=before
+        )
 
     def _turn(self, stored: _Stored) -> Turn:
         return turn_of(
@@ -346,10 +350,7 @@ def check_equal(call: MeasuredCall, *, predictable: bool = True) -> None:
     """
     ids, served = call.rendered.token_ids, call.exchange.prompt_token_ids
     if served != ids:
-        at = next(
-            (index for index, (a, b) in enumerate(zip(ids, served or (), strict=False)) if a != b),
-            min(len(ids), len(served or ())),
-        )
+        at = common_prefix(ids, served or ())
         raise InequalityError(
             f"Prompt ids of {call.packet.manifest.manifest_id[:12]}, from token {at} on",
             expected=f"{len(ids)} ids with {list(ids[at : at + 8])} there",

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from serving.errors import UsageError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories that act instead of being seen: controls (C0, C1, DEL), format characters (direction
-marks, zero-width ones, tags), lone surrogates, line and paragraph separators."""
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that act instead of being seen, or have no shape that a reader could name: controls (C0, C1,
+DEL), format characters (direction marks, zero-width ones, tags), lone surrogates, private and unassigned
+characters (some of which every font leaves out), line and paragraph separators."""
 
 
 class Surrogate(NamedTuple):
@@ -104,3 +106,25 @@ def is_hidden(char: str) -> bool:
 def _spelt(char: str) -> str:
     code = ord(char)
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many elements two sequences begin with alike: characters, token ids, messages."""
+    if isinstance(one, str) and isinstance(other, str):
+        return _common_characters(one, other)
+    return next(
+        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+
+
+def _common_characters(one: str, other: str) -> int:
+    """Halves what is left instead of going through it: texts are long, and Python compares stretches fast."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one.startswith(other[low:middle], low):
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -57,6 +57,11 @@ class CollectedTurn:
         return tuple(call.said.form for call in self.calls)
 
     @property
+    def empty_messages(self) -> int:
+        """Messages that held neither words nor a call."""
+        return sum(call.said.form is CallForm.NONE and not call.said.text.strip() for call in self.calls)
+
+    @property
     def started_early(self) -> int:
         """Tools that ran while the model was still writing their message."""
         return sum(tool.early for tool in self.tools_started)

@@ -126,5 +126,6 @@ def object_parts(text: str, at: int) -> tuple[dict[str, str], int] | None:
 
 
 def skip_space(text: str, at: int) -> int:
+    """Where the next character that is no white space stands, from `at` on."""
     found = _SPACE.match(text, at)
     return at if found is None else found.end()

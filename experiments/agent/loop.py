@@ -32,6 +32,9 @@ UNREADABLE_CALL = (
 )
 """Said to the model, as a user turn, after a malformed message without a single call to answer."""
 
+EMPTY_MESSAGE = "Your last message is empty. Go on with what is not done yet, or answer in words."
+"""Said to the model, as a user turn, after a message that holds neither words nor a call."""
+
 
 class CallFailedError(LabError):
     """The server or the network failed a call of a turn; `settings.salt` is not to be used again."""
@@ -69,6 +72,7 @@ def run_turn(
     now = settings.now()
     trajectory = _extended(trajectory, UserTurn(text=settings.redactor.redact(question).text))
     progress = (progress or Progress(started_at=now)).next_turn(now).at(last_id(trajectory), now)
+    empty = 0
     for iteration in range(settings.max_iterations):
         if work.expired(progress):
             yield _out_of_time(settings, trajectory, progress)
@@ -95,12 +99,16 @@ def run_turn(
             trajectory = trajectory.model_copy(update={"carry": started.packet.carry})
             said, cut = work.said(call, progress, trajectory)
             yield CallFinished(iteration, call, said, cut)
+            if said.form is CallForm.NONE and not said.text.strip() and empty < settings.max_empty:
+                empty += 1
+                trajectory = _asked_again(trajectory, said, EMPTY_MESSAGE)
+                continue
             if said.form is CallForm.NONE:
                 answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
                 yield Answer(said.text, _extended(trajectory, answer), progress)
                 return
             if not said.calls:
-                trajectory = _asked_again(trajectory, said)
+                trajectory = _asked_again(trajectory, said, UNREADABLE_CALL)
                 continue
             outcome = yield from step.run(said)
         finally:
@@ -118,7 +126,7 @@ def run_turn(
             return
     yield GaveUp(
         GaveUpReason.MAX_ITERATIONS,
-        f"Expected an answer within {settings.max_iterations} model calls, and the model still calls tools: "
+        f"Expected an answer within {settings.max_iterations} model calls, and there is none: "
         "ask again in another way, or allow more.",
         trajectory,
         progress,
@@ -143,9 +151,9 @@ def _tool_step(said: Said, outcome: StepOutcome) -> ToolStep:
     )
 
 
-def _asked_again(trajectory: Trajectory, said: Said) -> Trajectory:
+def _asked_again(trajectory: Trajectory, said: Said, why: str) -> Trajectory:
     answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
-    return _extended(_extended(trajectory, answer), UserTurn(text=UNREADABLE_CALL))
+    return _extended(_extended(trajectory, answer), UserTurn(text=why))
 
 
 def _out_of_time(settings: TurnSettings, trajectory: Trajectory, progress: Progress) -> GaveUp:

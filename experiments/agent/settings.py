@@ -60,6 +60,8 @@ class TurnSettings:
     """None: time stands still at `context.now`."""
     max_same_calls: int = 3
     """How often one call with equal arguments may be made; one more ends the turn."""
+    max_empty: int = 2
+    """Empty messages of one turn after which the model is asked to go on; one more is its answer."""
     accept: frozenset[CallForm] = FALLBACK_FORMS
     """Which forms beside the template's own count as calls."""
     token_in: bool = False

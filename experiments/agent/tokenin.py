@@ -64,15 +64,8 @@ class ExtendingRenderer:
         name = renderer.tokenizer.named_tokens().get("eos_token", "")
         self._end = renderer.tokenizer.added_tokens().get(name)
         dialect = f"{renderer.identity.dialect}+answers-kept"
-        self._identity = renderer.identity.model_copy(update={"dialect": dialect})
-
-    @property
-    def identity(self) -> RendererIdentity:
-        return self._identity
-
-    @property
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        return self._renderer.added_tokens
+        self.identity: RendererIdentity = renderer.identity.model_copy(update={"dialect": dialect})
+        self.added_tokens: tuple[AddedToken, ...] = renderer.added_tokens
 
     @property
     def carrier(self) -> Carrier:

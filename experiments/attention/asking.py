@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -17,9 +16,6 @@ from serving.attention.outputs import output_marks, output_owners
 from serving.chat import ChatRenderer
 from serving.client import Exchange
 from serving.errors import LabError
-
-OUTPUT_ROOM: Final = 64
-"""Tokens left for an answer when a packet is assembled."""
 
 
 def assembled(model: LocalModel, request: AssemblyRequest) -> Packet:

@@ -14,6 +14,7 @@ from experiments.attention.asking import assembled, call_of, chosen_rows, on, pa
 from experiments.attention.figures import map_figure
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
 from experiments.framework.local_model import LocalModel, recorded
+from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
 from experiments.workloads import (
     CageAsk,
@@ -28,7 +29,7 @@ from serving.assembler import Packet, PacketSpan, item_of, part_id
 from serving.attention import Capture, CaptureOptions, Reading, Statistic, read_packet
 from serving.attention.page import viewer_options
 from serving.attention.views import layer_profile, maps_apart, triangles
-from serving.errors import InequalityError, LabError
+from serving.errors import LabError
 
 
 class Scale(NamedTuple):
@@ -92,11 +93,7 @@ class AttentionStudy(Study[LocalModel]):
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """One task, named after the length of its contexts; a seed is another story."""
         task = {"quick": "short", "medium": "middle", "full": "long"}[size.name]
-        return tuple(
-            TrialSpec(task=task, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-        )
+        return size.each((task,))
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[LocalModel]) -> TrialOutcome:
         """Ask the arm's question once and capture the rows that decide its answer."""
@@ -225,26 +222,16 @@ class AttentionStudy(Study[LocalModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids, answers the same and looks the same."""
-        sides: dict[TrialSpec, dict[str, tuple[object, ...]]] = {}
-        for record in records:
-            if record.arm in (NULL_REBUILD, ARMS[0].name):
-                (exchange,) = record.exchanges
-                seen = (
-                    exchange.prompt_token_ids,
-                    exchange.output_token_ids,
-                    record.measures["by_layer_mass"],
-                )
-                sides.setdefault(record.spec, {})[record.arm] = seen
-        for spec, both in sides.items():
-            if len(both) == 2 and both[NULL_REBUILD] != both[ARMS[0].name]:
-                what = ("prompt ids", "output ids", "mass by layer")
-                pairs = zip(what, both[ARMS[0].name], both[NULL_REBUILD], strict=True)
-                name, one, other = next(pair for pair in pairs if pair[1] != pair[2])
-                raise InequalityError(
-                    f"The {name} of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(one),
-                    got=repr(other),
-                )
+
+        def seen(record: TrialRecord) -> dict[str, object]:
+            (exchange,) = record.exchanges
+            return {
+                "prompt ids": exchange.prompt_token_ids,
+                "output ids": exchange.output_token_ids,
+                "mass by layer": record.measures["by_layer_mass"],
+            }
+
+        check_null(records, base=ARMS[0].name, null=NULL_REBUILD, seen=seen)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Recall and mass by depth, counting beside finding, triangles, and layers."""

@@ -9,6 +9,7 @@ import numpy as np
 from experiments.chat_template.tables import drift_table, mean_of, of_arm
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.measured import agreement
 from experiments.framework.statistics import Interval, bounded
 from experiments.tool_calling.cost_tables import later_call, ttft
 from experiments.tool_calling.names import EXCLUDED
@@ -31,9 +32,7 @@ def analyse_cost(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysi
 
 
 def _conclusion(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[str]:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    yield agreement([call for record in records for call in record.calls])
     whole = [
         arm.title for arm in arms if _later(records, arm) and _kept(records, arm) == _later(records, arm)
     ]
@@ -98,11 +97,7 @@ def _table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
 
 def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[BarFigure]:
     waits = {arm.title: _waits(records, arm) for arm in arms}
-    bars = tuple(
-        Bar(label=title, value=wait.estimate, low=wait.low, high=wait.high)
-        for title, wait in waits.items()
-        if wait is not None
-    )
+    bars = tuple(Bar.of(title, wait) for title, wait in waits.items() if wait is not None)
     if bars:
         yield BarFigure(
             name="later-calls",

@@ -68,12 +68,7 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A task of every kind before the next seed, so that a run that is cut short has all kinds."""
-        return tuple(
-            TrialSpec(task=kind.value, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for kind in Reading
-        )
+        return size.each(kind.value for kind in Reading)
 
     def applies(self, arm: Arm, spec: TrialSpec) -> bool:
         """Results are swapped where there are several; the null arm repeats the first tasks of each kind."""

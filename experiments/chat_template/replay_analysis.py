@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 
@@ -12,16 +11,9 @@ from experiments.chat_template.names import LOST, NULL, REFUSED, TOOL_ROLE
 from experiments.chat_template.tables import of_arm
 from experiments.framework import Analysis, Arm, Stack, StackedFigure, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.measured import agreement
+from experiments.prefix_cache.workload import CAUSE_WORDS
 from serving.prefix import Cause
-
-_CAUSE_WORDS: Final = {
-    Cause.NEW: "new at the end",
-    Cause.DIVERGENCE: "other ids than stored",
-    Cause.BLOCK_ROUNDING: "rest of a block",
-    Cause.LAST_TOKEN: "last token",
-    Cause.SALT: "cached under another salt",
-    Cause.EVICTION: "evicted",
-}
 
 
 def analyse_replay(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
@@ -53,9 +45,7 @@ def refusal(records: Sequence[TrialRecord], arm: Arm) -> str | None:
 
 
 def _conclusion(own: Sequence[Arm], foreign: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[str]:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} requests."
+    yield agreement([call for record in records for call in record.calls], "requests")
     named = {arm.name: arm for arm in own}
     if TOOL_ROLE in named:
         lost, twin = (mean(records, TOOL_ROLE, name) for name in ("lost_tokens", "twin_tokens"))
@@ -232,7 +222,7 @@ def _figures(
             name=name,
             title=title,
             axis="prompt tokens of a replayed conversation (mean over conversations)",
-            parts=("reused from the cache", *(_CAUSE_WORDS[cause] for cause in causes)),
+            parts=("reused from the cache", *(CAUSE_WORDS[cause] for cause in causes)),
             stacks=tuple(
                 Stack(
                     label=arm.title,

@@ -16,7 +16,6 @@ from experiments.chat_template.ways import Way, WayCaller
 from experiments.framework import (
     Analysis,
     Arm,
-    InequalityError,
     Size,
     Study,
     TrialContext,
@@ -24,7 +23,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
+from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import Measure, total
 from serving.errors import LabError
@@ -83,13 +82,7 @@ class ChatTemplateReplayStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids and reuses the tokens of the first arm, call by call."""
-        for spec, mine, remade in null_pairs(records, base=TOOL_ROLE, null=NULL, seen=ids_and_reuse):
-            if mine != remade:
-                raise InequalityError(
-                    f"The replay of {spec.cluster}, rebuilt from a stored copy",
-                    expected=f"the ids and the reuse of {TOOL_ROLE}",
-                    got="others",
-                )
+        check_replayed(records, base=TOOL_ROLE, null=NULL)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens by arm and cause, and what broke first; every sentence is computed."""

@@ -81,12 +81,7 @@ class ChatTemplateStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A prompt of every class before the next seed, so that a run that is cut short has all classes."""
-        return tuple(
-            TrialSpec(task=kind.value, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for kind in CLASSES
-        )
+        return size.each(kind.value for kind in CLASSES)
 
     def applies(self, arm: Arm, spec: TrialSpec) -> bool:
         """Results are swapped where there are several; the null arm repeats the first prompts of each class."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.table import Table
 
-from experiments.cli.assembly import AsJson
 from experiments.cli.console import ERR, OUT, print_json
 from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, note_for, renderer_for
+from experiments.cli.options import AsJson, PolicyOption
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 def ablate(
     request: Annotated[Path, typer.Argument(metavar="REQUEST.json", help="An assembly request.")],
-    policy: Annotated[
-        str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
-    ] = "default",
+    policy: PolicyOption = "default",
     by: Annotated[str, typer.Option("--by", help="What is left out as one: layer or kind.")] = "layer",
     remove_required: Annotated[
         bool, typer.Option("--remove-required", help="Leave required items out too, the history among them.")

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.cli.chat import callers, minding_signals
+from experiments.cli.chat import callers
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
-from experiments.cli.serve import BlockSizeOption, ModelOption
+from experiments.cli.options import (
+    BlockSizeOption,
+    MaxTokensOption,
+    ModelOption,
+    PolicyOption,
+    ServerOption,
+    ThinkingOption,
+)
+from experiments.cli.signals import ending_on_sigterm
 
 if TYPE_CHECKING:
     from experiments.agent.settings import TurnSettings
@@ -30,10 +38,7 @@ DEFAULT_GROUPS = ("files", "directory", "calculator", "todo")
 def agent(
     task: Annotated[str, typer.Argument(help="What is to be done, in words.")],
     model: ModelOption = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="Use this server; --model then names the model whose template renders."),
-    ] = None,
+    url: ServerOption = None,
     root: Annotated[Path, typer.Option("--root", help="The folder that the tools work in.")] = Path(),
     tools: Annotated[
         list[str] | None,
@@ -41,9 +46,7 @@ def agent(
             "--tools", help=f"A group of tools; may be repeated. Default: {', '.join(DEFAULT_GROUPS)}."
         ),
     ] = None,
-    policy: Annotated[
-        str, typer.Option("--policy", help="A named policy (`ctxlab policy list`) or a TOML file.")
-    ] = "default",
+    policy: PolicyOption = "default",
     fault: Annotated[
         list[str] | None, typer.Option("--fault", help="Sabotage every request; may be repeated.")
     ] = None,
@@ -52,10 +55,8 @@ def agent(
     deadline: Annotated[
         float | None, typer.Option("--deadline", min=0.1, help="Seconds for the whole task.")
     ] = None,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Output tokens of one call.")] = 512,
-    thinking: Annotated[
-        bool | None, typer.Option("--thinking/--no-thinking", help="For templates that have the switch.")
-    ] = None,
+    max_tokens: MaxTokensOption = 512,
+    thinking: ThinkingOption = None,
     token_in: Annotated[
         bool,
         typer.Option(
@@ -85,7 +86,7 @@ def agent(
     """
     from experiments.agent.saving import require_free
     from experiments.cli.assembly_files import read_policy
-    from experiments.cli.served import attach_served, start_served
+    from experiments.cli.served import open_served
 
     chosen = read_policy(policy)
     names = _known_faults(fault or [])
@@ -93,15 +94,9 @@ def agent(
     if save is not None:
         require_free(save)
     with ExitStack() as stack:
-        stack.enter_context(minding_signals())
+        stack.enter_context(ending_on_sigterm())
         progress = stack.enter_context(ConsoleProgress())
-        if url is not None:
-            served = attach_served(url, model, block_size, stack)
-        else:
-            served = start_served(model, block_size, progress, stack)
-        progress.end()
-        for sentence in served.notes:
-            progress.note(sentence)
+        served = open_served(url, model, block_size, progress, stack)
         settings = _settings(
             served,
             world,
@@ -207,13 +202,8 @@ def _settings(
     from experiments.cli.assembly_files import faults_for
     from serving.assembler import RequestContext, SystemState
     from serving.call import DecodeOptions
-    from serving.errors import UsageError
 
-    if max_tokens >= served.window:
-        raise UsageError(
-            f"--max-tokens must leave room for a prompt: {served.name} serves {served.window:,} tokens in all, "
-            f"and {max_tokens:,} were asked for."
-        )
+    served.require_room(max_tokens)
 
     def surroundings() -> Surroundings:
         cwd = None if world.workspace is None else world.workspace.cwd

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, print_json
 from experiments.cli.counting import ESTIMATE_NOTE, ModelFiles, note_for, renderer_for, renderer_here
+from experiments.cli.options import AsJson, PolicyOption
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
@@ -38,14 +39,10 @@ policy_app = typer.Typer(
 _MOST_ROWS = 200
 """Of one table; nobody reads more, and a terminal takes minutes for many thousands."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-
 
 def assemble(
     request: Annotated[Path, typer.Argument(metavar="REQUEST.json", help="An assembly request.")],
-    policy: Annotated[
-        str, typer.Option("--policy", "-p", help="A named policy, or a TOML file (ctxlab policy list).")
-    ] = "default",
+    policy: PolicyOption = "default",
     model: ModelFiles = None,
     window: Annotated[
         int | None, typer.Option("--window", "-w", help="Another window than the request's, in tokens.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib.resources import files
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from pydantic import Field, JsonValue
 
 from experiments.faults import FaultContext, build_faults
+from experiments.faults.base import reasoning_by_call
 from serving.assembler import (
     AssemblyRequest,
-    AssistantTurn,
     ContextItem,
     ContextManifest,
     ContextPolicy,
@@ -32,7 +32,6 @@ from serving.assembler import (
     Rendered,
     TokenSpan,
     ToolSpec,
-    ToolStep,
 )
 from serving.assembler.gates import in_scope
 from serving.assembler.record import Record
@@ -149,18 +148,15 @@ def faults_for(names: Sequence[str], request: AssemblyRequest) -> tuple[Fault, .
     A request knows no time but its own, so earlier calls count as a minute apart. `UsageError` names a
     fault that does not exist.
     """
-    turns = [
-        (item, item.payload) for item in request.history if isinstance(item.payload, AssistantTurn | ToolStep)
-    ]
-    call, now = len(turns), request.context.now
+    reasoning = reasoning_by_call(request)
+    call, now = len(reasoning), request.context.now
     try:
         times = tuple(now - timedelta(minutes=call - earlier) for earlier in range(call))
     except OverflowError as error:
         raise UsageError(f"Expected a time later than year 1 for {call} calls, but {now} came.") from error
-    thoughts = {item.id: payload.reasoning or "" for item, payload in turns}
     masked = frozenset(request.carry.masked) or None
     return build_faults(
-        names, FaultContext(call, now, seed=0, times=times, reasoning=thoughts, masked=masked)
+        names, FaultContext(call, now, seed=0, times=times, reasoning=reasoning, masked=masked)
     )
 
 
@@ -225,11 +221,6 @@ def save(
     faults: Sequence[str] = (),
 ) -> None:
     """Write everything a replay needs into a new or empty folder; a hand-off has no packet to write."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"Expected a new or empty folder to save into, but {folder} is in use; name another."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
     documents: dict[str, Record] = {
         REQUEST_FILE: request,
         POLICY_FILE: policy,
@@ -247,8 +238,19 @@ def save(
             token_ids=rendered.token_ids,
             spans=tuple((span.start, span.end, span.item_id) for span in rendered.spans),
         )
-    for name, document in documents.items():
-        (folder / name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_documents(folder, documents)
+
+
+def write_documents(folder: Path, documents: Mapping[str, Record]) -> None:
+    """Write each document as JSON under its place in the folder; `UsageError` unless that is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(
+            f"Expected a new or empty folder to save into, but {folder} is in use; name another."
+        )
+    for place, document in documents.items():
+        file = folder / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
 
 _R = TypeVar("_R", bound=Record)

@@ -10,7 +10,8 @@ import typer
 from rich.console import Console
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
-from experiments.cli.serve import ending_politely
+from experiments.cli.options import AsJson, OpenPage
+from experiments.cli.signals import ending_politely
 from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
 
@@ -56,8 +57,8 @@ def attend(
         "attention"
     ),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: AsJson = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Capture where a model looks: a page to explore, figures, tables, and one data file.
 

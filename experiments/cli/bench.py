@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.options import API_KEY_VARIABLE, AsJson
 from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, show_outcome
-from experiments.cli.serve import API_KEY_VARIABLE, ending_politely
+from experiments.cli.signals import ending_politely
 from experiments.cli.studies import serve_study
 from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
@@ -34,8 +35,6 @@ app = typer.Typer(help="Measure a served model under load; `compare` puts two me
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 CSV: Final = "requests.csv"
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -113,6 +112,7 @@ def bench(
         raise UsageError(
             "Give --files and --dtype together, and with --url: both are what a floor is made of."
         )
+    _check_words(dtype, device, url or [])
     loads = grid(
         concurrency=_whole_numbers(concurrency, "--concurrency"),
         rates=_numbers(rate, "--rate"),
@@ -160,7 +160,7 @@ def bench(
 
             export_csv(folder, folder / CSV)
     if failure is not None:
-        raise failure
+        raise failure  # after the page, which shows the measurements that it is about
     show_outcome(plain_study, summary, page, as_json=as_json)
 
 
@@ -207,17 +207,42 @@ def grid(
     turns: int,
 ) -> tuple[Arm, ...]:
     """Every load with every shape, the least loaded cells first."""
+    from pydantic import ValidationError
+
     from experiments.latency import cells
     from experiments.latency.workload import Shape
 
-    shapes = [
-        Shape(prompt_tokens=prompt, output_tokens=output, hit_percent=hit, turns=turns)
-        for prompt, output, hit in product(prompts, outputs, hits)
-    ]
-    return (
-        *(cells.closed(clients, shape) for clients, shape in product(concurrency, shapes)),
-        *(cells.poisson(rate, shape) for rate, shape in product(rates, shapes)),
-    )
+    try:
+        shapes = [
+            Shape(prompt_tokens=prompt, output_tokens=output, hit_percent=hit, turns=turns)
+            for prompt, output, hit in product(prompts, outputs, hits)
+        ]
+        return (
+            *(cells.closed(clients, shape) for clients, shape in product(concurrency, shapes)),
+            *(cells.poisson(rate, shape) for rate, shape in product(rates, shapes)),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = ".".join(map(str, first["loc"])).replace("_", " ")
+        raise UsageError(
+            f"Expected lengths that a load can have, got {first['input']!r} as {what}: {first['msg']}."
+        ) from error
+
+
+def _check_words(dtype: str | None, device: str, urls: Sequence[str]) -> None:
+    """Refuse before anything starts what would fail, or be stored, after the first load."""
+    from experiments.latency.floors import BYTES
+    from experiments.latency.roofline import SIDE
+
+    if dtype is not None and dtype not in BYTES:
+        raise UsageError(f"--dtype takes {', '.join(BYTES)}, got {dtype!r}.")
+    if device not in SIDE:
+        raise UsageError(f"--device takes {' or '.join(SIDE)}, got {device!r}.")
+    if any("@" in urlsplit(one).netloc for one in urls):
+        raise UsageError(
+            "Expected a --url without a user or password, for it is stored with the results: put the key into an "
+            "environment variable and name that with --api-key-env."
+        )
 
 
 def _at_urls(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli.console import OUT, ConsoleProgress
-from experiments.cli.serve import BlockSizeOption, ModelOption
+from experiments.cli.options import (
+    BlockSizeOption,
+    MaxTokensOption,
+    ModelOption,
+    ServerOption,
+    ThinkingOption,
+)
+from experiments.cli.signals import ending_on_sigterm
 
 if TYPE_CHECKING:
     from experiments.agent.protocols import ModelCaller
@@ -31,21 +36,15 @@ SYSTEM = "You are a helpful assistant. Be brief."
 
 def chat(
     model: ModelOption = None,
-    url: Annotated[
-        str | None,
-        typer.Option("--url", help="Use this server; --model then names the model whose template renders."),
-    ] = None,
+    url: ServerOption = None,
     root: Annotated[Path, typer.Option("--root", help="The folder that the tools may read.")] = Path(),
     no_tools: Annotated[bool, typer.Option("--no-tools", help="Offer the model no tools.")] = False,
     system: Annotated[str | None, typer.Option("--system", help="Another system prompt.")] = None,
     show_tokens: Annotated[
         bool, typer.Option("--show-tokens", help="Print every prompt token by token, with ids.")
     ] = False,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Output tokens of one call.")] = 512,
-    thinking: Annotated[
-        bool | None,
-        typer.Option("--thinking/--no-thinking", help="For templates that have the switch."),
-    ] = None,
+    max_tokens: MaxTokensOption = 512,
+    thinking: ThinkingOption = None,
     block_size: BlockSizeOption = None,
     save: Annotated[
         Path | None, typer.Option("--save", help="Append every exchange to this file, one JSON a line.")
@@ -68,19 +67,15 @@ def chat(
     from experiments.agent.settings import SECRETS
     from experiments.agent.tools import GroupName, Workspace, World, build_toolbox
     from experiments.cli.chat_session import ChatSession, keyboard_lines, open_for_saving, piped_lines
-    from experiments.cli.served import attach_served, start_served
+    from experiments.cli.served import open_served
 
     tools = build_toolbox([GroupName.FILES], World(workspace=Workspace(root), redactor=SECRETS))
     interactive = sys.stdin.isatty()
     with ExitStack() as stack:
-        stack.enter_context(minding_signals())
+        stack.enter_context(ending_on_sigterm())
         saving = stack.enter_context(open_for_saving(save)) if save is not None else None
         progress = stack.enter_context(ConsoleProgress())
-        if url is not None:
-            served = attach_served(url, model, block_size, stack)
-        else:
-            served = start_served(model, block_size, progress, stack)
-        progress.end()
+        served = open_served(url, model, block_size, progress, stack)
         parts = _parts(
             served,
             tools,
@@ -115,15 +110,8 @@ def _parts(
     from experiments.cli.chat_session import ChatParts
     from serving.assembler import RequestContext
     from serving.call import DecodeOptions
-    from serving.errors import UsageError
 
-    for sentence in served.notes:
-        note(sentence)
-    if max_tokens >= served.window:
-        raise UsageError(
-            f"--max-tokens must leave room for a prompt: {served.name} serves {served.window:,} tokens in all, "
-            f"and {max_tokens:,} were asked for."
-        )
+    served.require_room(max_tokens)
     template = served.template
     if offer and template is not None and template.folder.tool_parser is None:
         note(f"No tools are offered: the template of {served.name} has none.")
@@ -189,22 +177,3 @@ def callers(
         )
 
     return new_caller, ChatRenderer(template.folder.path).show
-
-
-@contextmanager
-def minding_signals() -> Iterator[None]:
-    """Inside, SIGTERM leaves every `with` and ends the program; Ctrl-C only stops an answer.
-
-    SIGINT is set too: a program that a script started in the background inherits it as ignored.
-    """
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    wanted = {signal.SIGTERM: leave, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

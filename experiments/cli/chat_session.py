@@ -27,6 +27,7 @@ from serving.call import MeasuredCall
 from serving.chat import ShownToken
 from serving.client import Exchange
 from serving.errors import LabError, UsageError
+from serving.text import common_prefix
 
 
 class ChatCommand(StrEnum):
@@ -142,7 +143,7 @@ class ChatSession:
     def _started(self, rendered: Rendered | None) -> None:
         before, self._rendered = self._rendered, rendered
         if rendered is not None and self._always_show_tokens:
-            shared = 0 if before is None else _shared(before.token_ids, rendered.token_ids)
+            shared = 0 if before is None else common_prefix(before.token_ids, rendered.token_ids)
             self._view.tokens(self._parts.show_tokens(rendered), start=shared)
 
     def _record(self, call: FinishedCall, exchange: Exchange, form: CallForm | None) -> None:
@@ -212,10 +213,3 @@ def open_for_saving(path: Path) -> IO[str]:
         raise UsageError(
             f"--save takes a file that can be written, and {path} cannot: {error.strerror}."
         ) from error
-
-
-def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from experiments.cli.console import ERR, ConsoleProgress
+from experiments.cli.model_files import template_folder
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -44,16 +45,12 @@ def renderer_for(note: RendererNote, *, pull: bool) -> Renderer:
         return FixedCounter(note.sizes)
     from serving.chat import ChatRenderer
     from serving.errors import UsageError
-    from serving.models import ensure, on_disk
+    from serving.models import on_disk
 
-    if Path(note.model).is_dir():
-        return ChatRenderer(Path(note.model))
-    if (here := on_disk(note.model)) is not None:
-        return ChatRenderer(here.path)
-    if not pull:
+    if not pull and not Path(note.model).is_dir() and on_disk(note.model) is None:
         raise UsageError(f"{note.model} is not on this disk.")
     with ConsoleProgress() as progress:
-        return ChatRenderer(ensure(note.model, progress=progress).path)
+        return ChatRenderer(template_folder(note.model, progress))
 
 
 def renderer_here(note: RendererNote | None) -> Renderer | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from experiments.cli.console import ERR
+from experiments.cli.options import AsJson, OpenPage
 from experiments.cli.run import DEFAULT_MODEL, run_into, show_outcome
 from experiments.cli.studies import find_study
 
@@ -20,8 +21,8 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", help="Run folder; a new one under runs/ if not given.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    as_json: AsJson = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Serve a small model, replay one agent run in seven ways, and show what each costs the prefix cache.
 

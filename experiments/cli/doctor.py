@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
-from experiments.cli.serve import API_KEY_VARIABLE
+from experiments.cli.options import AsJson, api_key
 from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
@@ -24,7 +23,7 @@ def doctor(
     url: Annotated[
         str | None, typer.Argument(metavar="[URL]", help="A served model, such as http://127.0.0.1:8000.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
     reset: Annotated[
         bool, typer.Option("--reset", help="Also try to reset the server's prefix cache.")
     ] = False,
@@ -121,7 +120,7 @@ def doctor_server(url: str, *, reset: bool, as_json: bool) -> None:
 
     with ConsoleProgress() as progress:
         progress.begin(f"ask {url} (up to six short prompts)")
-        found = probe_server(url, os.environ.get(API_KEY_VARIABLE), reset=reset)
+        found = probe_server(url, api_key(), reset=reset)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import typer
 from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
-from experiments.cli.serve import API_KEY_VARIABLE
+from experiments.cli.options import api_key
 from experiments.cli.untrusted import plain
 from serving.probe.prove import ServerProof, Verdict, prove_server
 
@@ -22,9 +20,7 @@ _MARKS = {
 def prove_url(url: str, *, reset: bool, budget_s: float, as_json: bool) -> None:
     """Prove the server at `url` and print the page; ends with 1 where something it tells is not so."""
     with ConsoleProgress() as progress:
-        proof = prove_server(
-            url, os.environ.get(API_KEY_VARIABLE), reset=reset, budget_s=budget_s, progress=progress
-        )
+        proof = prove_server(url, api_key(), reset=reset, budget_s=budget_s, progress=progress)
     if as_json:
         print_json({**proof.model_dump(mode="json"), "refuted": proof.refuted})
     else:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from experiments.cli.assembly import AsJson
 from experiments.cli.console import OUT, print_json
 from experiments.cli.counting import ModelFiles, renderer_for
+from experiments.cli.options import AsJson
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:

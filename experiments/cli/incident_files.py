@@ -12,6 +12,7 @@ from experiments.cli.assembly_files import (
     RendererNote,
     parsed,
     read_json,
+    write_documents,
 )
 from serving.assembler import (
     AssemblyRequest,
@@ -38,11 +39,6 @@ class IncidentNote(Record):
 
 def save_regression(folder: Path, regression: Regression, renderer: RendererNote) -> None:
     """Write a regression into a new or empty folder; texts are included, as in a saved assembly."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(
-            f"Expected a new or empty folder for the regression, but {folder} is in use; name another."
-        )
-    (folder / CASES_FOLDER).mkdir(parents=True)
     documents: dict[str, Record] = {
         INCIDENT_FILE: IncidentNote(classification=regression.classification, critical=regression.critical),
         MANIFEST_FILE: regression.manifest,
@@ -52,8 +48,7 @@ def save_regression(folder: Path, regression: Regression, renderer: RendererNote
         RENDERER_FILE: renderer,
         **{f"{CASES_FOLDER}/{case.name}.json": case for case in regression.cases},
     }
-    for name, document in documents.items():
-        (folder / name).write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    write_documents(folder, documents)
 
 
 def read_regression(folder: Path) -> tuple[Regression, RendererNote]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.options import AsJson, OpenPage
 from serving.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def index(
     trials: Annotated[
         int, typer.Option(min=0, help="Trials of every arm that can be opened step by step.")
     ] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: AsJson = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Write one page over all runs below a folder, with a report for each, and trials step by step.
 

@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.model_files import template_folder
+from experiments.cli.options import AsJson
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def lint(
         Path | None,
         typer.Option("--ttft", help="A fitted machine (ctxlab ttft RUN --out DIR): DIR/ttft.json."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", help="Also write a page.")] = None,
     requests: Annotated[
         Path | None,
@@ -131,7 +133,7 @@ def run(
 
     seconds: Seconds | None = None if ttft is None else load_model(ttft).seconds
     with ConsoleProgress() as progress:
-        linter = Linter(reader, model_files(model, progress), options)
+        linter = Linter(reader, template_folder(model, progress), options)
         builder = ReportBuilder(
             str(reader.path),
             options,
@@ -158,16 +160,6 @@ def run(
             f"Expected chat requests in {reader.path}, found none ({first}) Give one JSON object a line."
         )
     return report
-
-
-def model_files(model: str, progress: ConsoleProgress) -> Path:
-    """The folder of a model's template and tokenizer; weights are not needed."""
-    from serving.models import ensure, on_disk
-
-    if Path(model).is_dir():
-        return Path(model)
-    here = on_disk(model)
-    return (ensure(model, progress=progress) if here is None else here).path
 
 
 def _shown(linter: Linter, progress: ConsoleProgress) -> Iterator[LintedRequest | SkippedLine]:

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.options import AsJson
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ app = typer.Typer(
     epilog="Examples: ctxlab models list | ctxlab models pull smollm2-135m | ctxlab models show qwen3-0.6b-shape",
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A catalogue name or a hub id (owner/repository).")]
 
 

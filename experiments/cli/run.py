@@ -11,7 +11,8 @@ import typer
 from rich.markup import escape
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
-from experiments.cli.serve import ending_politely
+from experiments.cli.options import AsJson, OpenPage
+from experiments.cli.signals import ending_politely
 from experiments.cli.studies import STUDIES, find_study, serve_study
 from experiments.cli.tables import show_table
 from experiments.cli.untrusted import plain
@@ -30,7 +31,6 @@ DEFAULT_BLOCK_SIZE = 32
 """Tokens; what a processor's engine takes."""
 
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", help=f"One of: {', '.join(STUDIES)}.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 def run(
@@ -78,11 +78,7 @@ def run(
 def report(
     folder: Annotated[Path, typer.Argument(help="A run folder.")],
     as_json: AsJson = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    packed: Annotated[
-        bool,
-        typer.Option("--pack", help="Compress the records of a finished run, to keep or to commit them."),
-    ] = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Analyse a run folder again and write its figures and `report.html`.
 

@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.options import API_KEY_VARIABLE, BlockSizeOption, ModelOption, api_key
+from experiments.cli.signals import ending_politely
 from experiments.cli.untrusted import plain, untrusted
 
 if TYPE_CHECKING:
     from serving.launch import LaunchOptions, LaunchPlan
 
-API_KEY_VARIABLE = "CTXLAB_API_KEY"
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        "-m",
-        help="Catalogue name, hub id, folder or GGUF file. Default: CTXLAB_MODEL, else chosen.",
-    ),
-]
-BackendOption = Annotated[
-    str | None, typer.Option("--backend", help="cuda, metal or cpu. Default: the best one here.")
-]
-PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free port.")]
-BlockSizeOption = Annotated[
-    int | None, typer.Option("--block-size", min=1, help="Tokens per KV-cache block (CPU: a multiple of 32).")
-]
-
 
 def serve(
     model: ModelOption = None,
-    backend: BackendOption = None,
+    backend: Annotated[
+        str | None, typer.Option("--backend", help="cuda, metal or cpu. Default: the best one here.")
+    ] = None,
     host: Annotated[
         str, typer.Option("--host", help=f"Another host than loopback needs a key in {API_KEY_VARIABLE}.")
     ] = "127.0.0.1",
-    port: PortOption = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free port.")] = 8000,
     block_size: BlockSizeOption = None,
     kv_cache_gib: Annotated[
         float | None, typer.Option("--kv-cache-gib", min=0.01, help="Memory of the KV cache.")
@@ -164,7 +145,7 @@ def launch_options(
         raise UsageError(f"--dtype takes {', '.join(Dtype)}, not {dtype!r}.")
     if kv_cache_gib is not None and not math.isfinite(kv_cache_gib):
         raise UsageError(f"--kv-cache-gib takes a number of GiB, such as 2, not {kv_cache_gib}.")
-    key = os.environ.get(API_KEY_VARIABLE)
+    key = api_key()
     return LaunchOptions(
         model=model,
         backend=BackendName(backend) if backend else None,
@@ -219,21 +200,3 @@ def print_plan(plan: LaunchPlan, *, as_json: bool) -> None:
         )
     else:
         OUT.print(untrusted(plan.command.printable()))
-
-
-@contextmanager
-def ending_politely() -> Iterator[None]:
-    """Inside, SIGTERM and SIGINT both end the work as Ctrl-C does, so that every `with` is left.
-
-    SIGINT is set too: a command that a script started in the background inherits it as ignored.
-    """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

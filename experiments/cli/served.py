@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from experiments.cli.console import ConsoleProgress
+from experiments.cli.model_files import files_here
+from experiments.cli.options import api_key
 from experiments.cli.serve import describe_plan, launch_options
 from serving.chat import ChatRenderer
 from serving.client import Client
 from serving.engine import attach
 from serving.errors import UsageError
 from serving.launch import launch, plan_launch
-from serving.models import ModelFolder, ensure, on_disk
+from serving.models import ModelFolder, ensure
 from serving.probe import read_server_facts
 from serving.text import require_unicode_text
 
@@ -46,29 +48,47 @@ class Served:
     """Raises `LabError` when the server is gone."""
     notes: tuple[str, ...] = ()
 
+    def require_room(self, max_tokens: int) -> None:
+        """Raise `UsageError` where an answer of so many tokens leaves none of the window to a prompt."""
+        if max_tokens >= self.window:
+            raise UsageError(
+                f"--max-tokens must leave room for a prompt: {self.name} serves {self.window:,} tokens in all, "
+                f"and {max_tokens:,} were asked for."
+            )
 
-def start_served(
-    model: str | None, block_size: int | None, progress: ConsoleProgress, stack: ExitStack
+
+def open_served(
+    url: str | None, model: str | None, block_size: int | None, progress: ConsoleProgress, stack: ExitStack
 ) -> Served:
-    """Start a server that `stack` ends. Raises as `plan_launch` and `launch` do."""
-    options = launch_options(model=model, block_size=block_size)
-    plan = plan_launch(options, progress=progress)
+    """The server at `url`, or without one a server that `stack` ends; says what is unknown of it.
+
+    `model` is what a new server serves; of one at `url` it names the files whose template renders, by default
+    those of the served name. Raises `LabError` where no server answers or starts, and `UsageError` for a model that
+    is none.
+    """
+    served = (
+        _start(model, block_size, progress, stack) if url is None else _attach(url, model, block_size, stack)
+    )
+    progress.end()
+    for sentence in served.notes:
+        progress.note(sentence)
+    return served
+
+
+def _start(model: str | None, block_size: int | None, progress: ConsoleProgress, stack: ExitStack) -> Served:
+    plan = plan_launch(launch_options(model=model, block_size=block_size), progress=progress)
     describe_plan(plan, progress)
     engine = stack.enter_context(launch(plan, progress=progress))
-    client = stack.enter_context(Client(engine.base_url, _key(options.api_key)))
-    facts = read_server_facts(engine.base_url, plan.folder.name, _key(options.api_key))
+    client = stack.enter_context(Client(engine.base_url, api_key()))
+    facts = read_server_facts(engine.base_url, plan.folder.name, api_key())
     window = facts.max_model_len or plan.folder.max_position_embeddings
     template, notes = _template(plan.folder, plan.folder.name, block_size or facts.block_size)
     return Served(client, plan.folder.name, window, template, engine.check, notes)
 
 
-def attach_served(url: str, model: str | None, block_size: int | None, stack: ExitStack) -> Served:
-    """Use the server at `url`; `model` names the files whose template renders, by default the served name.
-
-    Raises `LabError` when no server answers there, and `UsageError` for a model that is none.
-    """
-    key = launch_options(model=None).api_key
-    engine = attach(url, api_key=key)
+def _attach(url: str, model: str | None, block_size: int | None, stack: ExitStack) -> Served:
+    key = api_key()
+    engine = attach(url, api_key=SecretStr(key) if key else None)
     folder = ensure(model) if model is not None else None
     wanted = [name for name in (model, folder.name if folder else None) if name in engine.model_names]
     if not engine.model_names:
@@ -76,9 +96,9 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     name = require_unicode_text(
         wanted[0] if wanted else engine.model_names[0], f"the model's name that {url} lists"
     )
-    folder = folder or _files_here(name)
-    client = stack.enter_context(Client(engine.base_url, _key(key)))
-    facts = read_server_facts(engine.base_url, name, _key(key))
+    folder = folder or files_here(name)
+    client = stack.enter_context(Client(engine.base_url, key))
+    facts = read_server_facts(engine.base_url, name, key)
     notes: tuple[str, ...] = ()
     if folder is None:
         template, notes = (
@@ -93,14 +113,6 @@ def attach_served(url: str, model: str | None, block_size: int | None, stack: Ex
     return Served(client, name, window or FALLBACK_WINDOW, template, engine.check, notes)
 
 
-def _files_here(name: str) -> ModelFolder | None:
-    """The files pulled under the served name, which may be anything: many servers give a path of theirs."""
-    try:
-        return on_disk(name)
-    except (UsageError, OSError):  # no name that the cache could hold
-        return None
-
-
 def _template(
     folder: ModelFolder, name: str, block_size: int | None
 ) -> tuple[Template | None, tuple[str, ...]]:
@@ -111,7 +123,3 @@ def _template(
     except UsageError as error:
         return None, (f"Prediction is off: {error}",)
     return Template(folder.model_copy(update={"name": name}), block_size), ()
-
-
-def _key(key: SecretStr | None) -> str | None:
-    return None if key is None else key.get_secret_value()

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import ERR, OUT, ConsoleProgress, print_json
+from experiments.cli.options import AsJson
 from experiments.cli.untrusted import plain, untrusted
 from serving.errors import UsageError
 
@@ -30,7 +31,7 @@ def template(
         Path | None,
         typer.Option("--into", help="With --trl: write table.md and table.json into this folder."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Prove, without any model, how much of turn n the next turn's prompt still begins with.
 

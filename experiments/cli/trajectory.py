@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.cli.console import OUT, print_json
+from experiments.cli.model_files import files_here
+from experiments.cli.options import AsJson, OpenPage
 from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
@@ -26,8 +28,8 @@ def trajectory(
     trial: Annotated[
         str | None, typer.Option("--trial", help="Of a study's run: the trial; without, they are listed.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    as_json: AsJson = False,
+    open_page: OpenPage = False,
 ) -> None:
     """Write a run as a page that opens each step: its packet, manifest, token ids and times.
 
@@ -241,12 +243,8 @@ def _name(record: TrialRecord) -> str:
 def _texts(model: str) -> Show | None:
     """What spells the tokens of a model whose files are on this disk."""
     from serving.chat import ChatTokenizer
-    from serving.models import on_disk
 
-    try:
-        found = on_disk(model)
-    except (UsageError, OSError):  # no name that the cache could hold
-        return None
+    found = files_here(model)
     return None if found is None else ChatTokenizer(found.path).show
 
 

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
+from experiments.cli.options import AsJson
 from experiments.cli.untrusted import plain
 from serving.errors import UsageError
 
@@ -32,7 +33,7 @@ def ttft(
     least_squares: Annotated[
         bool, typer.Option("--least-squares", help="Fit the mean request instead of the typical one.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fit TTFT = a + b·u + c·u·(k + u/2) to a run: u uncached, k cached prompt tokens of each call.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from experiments.cli.console import ERR, OUT, print_json
-from experiments.cli.serve import API_KEY_VARIABLE, ending_politely
+from experiments.cli.model_files import files_here
+from experiments.cli.options import api_key
+from experiments.cli.signals import ending_politely
 from experiments.cli.untrusted import plain
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _source(url: str, endpoint: str | None, replay: str | None) -> KVEventsEndpo
 
     if endpoint is not None:
         return KVEventsEndpoint(live=endpoint, replay=replay)
-    return find_kv_events(url, os.environ.get(API_KEY_VARIABLE))
+    return find_kv_events(url, api_key())
 
 
 def _pool(url: str) -> Pool:
@@ -88,7 +89,7 @@ def _pool(url: str) -> Pool:
     from serving.probe import read_server_facts
     from serving.text import server_root
 
-    key = os.environ.get(API_KEY_VARIABLE)
+    key = api_key()
     try:
         root = server_root(url)
         names = attach(root, api_key=SecretStr(key) if key else None).model_names
@@ -99,17 +100,11 @@ def _pool(url: str) -> Pool:
 
 
 def _tokenizer(model: str | None) -> ChatTokenizer | None:
+    """What spells the texts of blocks; None where the served model's files are not here: they stay numbers."""
     from serving.chat import ChatTokenizer
-    from serving.errors import UsageError
-    from serving.models import on_disk
 
-    if model is None:
-        return None
-    try:
-        folder = on_disk(model)
-        return None if folder is None else ChatTokenizer(folder.path)
-    except (UsageError, OSError):
-        return None  # a name of the server's own: the texts of blocks stay numbers
+    folder = None if model is None else files_here(model)
+    return None if folder is None else ChatTokenizer(folder.path)
 
 
 def _print_lines(mirror: LiveMirror, end: float | None) -> None:

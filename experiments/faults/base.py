@@ -7,7 +7,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from serving.assembler import Draft, DraftMessage, Fault, LocalSpan, Message, Region, ToolCall
+from serving.assembler import (
+    AssemblyRequest,
+    AssistantTurn,
+    Draft,
+    DraftMessage,
+    Fault,
+    LocalSpan,
+    Message,
+    Region,
+    ToolCall,
+    ToolStep,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +37,17 @@ class FaultContext:
     masked: frozenset[str] | None = None
     """Owners (`part_id(item, call)`) whose content the policy replaced by a short text; None: no policy did,
     and a fault that is about such texts replaces all results but those of the last step itself."""
+
+
+def reasoning_by_call(request: AssemblyRequest) -> Mapping[str, str]:
+    """Item id → what the model thought in it, for every message of the model in a request's log, in order.
+
+    So its length is the number of the call, and it is what `FaultContext.reasoning` asks for.
+    """
+    said = ((item.id, item.payload) for item in request.history)
+    return MappingProxyType(
+        {owner: turn.reasoning or "" for owner, turn in said if isinstance(turn, AssistantTurn | ToolStep)}
+    )
 
 
 BuildFault = Callable[[FaultContext], Fault]

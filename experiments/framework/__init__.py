@@ -40,7 +40,7 @@ A study is one file:
 from __future__ import annotations
 
 from experiments.framework.analysis import Analysis, Exclusion, Table
-from experiments.framework.arms import Arm, ArmDiff, FactorPrefix, factors_of
+from experiments.framework.arms import Arm, ArmDiff, FactorPrefix
 from experiments.framework.crosses import Cross, CrossFigure
 from experiments.framework.executor import Limits
 from experiments.framework.failures import InequalityError, InfrastructureError, StoppedError
@@ -87,7 +87,6 @@ __all__ = [
     "TrialRecord",
     "TrialSpec",
     "by_cluster",
-    "factors_of",
     "paired_effect",
     "publish",
     "run_study",

@@ -86,11 +86,6 @@ class ArmDiff(BaseModel):
         return "\n".join(lines)
 
 
-def factors_of(prefix: FactorPrefix, model: BaseModel) -> dict[str, JsonValue]:
-    """Give every field of a settings model as a factor (`policy.budget`, …), so that a base misses none."""
-    return {f"{prefix}.{name}": value for name, value in model.model_dump(mode="json").items()}
-
-
 def resolve(base: Mapping[str, JsonValue], arm: Arm) -> dict[str, JsonValue]:
     """Give the factors of an arm as one flat dict, sorted by path, that shares nothing with its sources.
 

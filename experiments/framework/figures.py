@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validato
 
 from experiments.framework.crosses import CrossFigure, cross_table, draw_crosses
 from experiments.framework.journal import write_whole
-from experiments.framework.plain import visible
 from experiments.framework.plots import (
+    FigureName,
     GridFigure,
     LineFigure,
     draw_grid,
@@ -24,6 +24,8 @@ from experiments.framework.plots import (
     line_table,
     short,
 )
+from experiments.framework.statistics import Interval
+from serving.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -46,6 +48,13 @@ class Bar(BaseModel):
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, label: str, interval: Interval | None) -> Bar:
+        """The bar of an estimate with its bounds; unknown without one."""
+        if interval is None:
+            return cls(label=label, value=None)
+        return cls(label=label, value=interval.estimate, low=interval.low, high=interval.high)
+
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         # A percentile interval may leave its estimate outside, so only the bounds are checked.
@@ -60,8 +69,7 @@ class BarFigure(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["bars"] = "bars"
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
-    """File name without its ending."""
+    name: FigureName
     title: str
     axis: str
     """What the length means, with its unit."""
@@ -86,7 +94,7 @@ class StackedFigure(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["stacked"] = "stacked"
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
+    name: FigureName
     title: str
     axis: str
     parts: tuple[str, ...] = Field(min_length=1)
@@ -113,7 +121,7 @@ class ScatterFigure(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["scatter"] = "scatter"
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")
+    name: FigureName
     title: str
     axis: str
     """What the horizontal number means, with its unit."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
+from experiments.framework.provenance import machine_facts, model_facts
 from experiments.framework.study import Serve, Served
 from serving.assembler import Packet
 from serving.chat import ChatRenderer
@@ -23,7 +24,7 @@ from serving.client import Exchange, Surface
 from serving.client.exchange import Timings, Usage
 from serving.engine.machine import inspect_machine
 from serving.errors import LabError
-from serving.models import ModelFolder, ModelSource, ensure
+from serving.models import ModelFolder, ensure
 from serving.prefix.history import common_prefix
 from serving.prefix.prediction import hit_tokens, id_array
 from serving.progress import Progress, Silent
@@ -234,19 +235,11 @@ def end_tokens(loaded: LoadedModel, renderer: ChatRenderer) -> frozenset[int]:
 
 def describe(folder: ModelFolder) -> dict[str, JsonValue]:
     """What reads here: nothing that differs from start to start or names a place on this disk."""
-    machine = inspect_machine()
-    local = folder.source is ModelSource.PATH
     return {
         "engine": f"transformers {version('transformers')}, torch {version('torch')}, in this process",
         "arithmetic": "float32, sdpa",
-        "model": folder.name,
-        "model_origin": "a folder or file of the user's" if local else folder.origin,
-        "model_revision": folder.revision,
-        "weights": folder.weights.value,
-        "weights_sha256": folder.weights_sha256,
-        "processor": machine.cpu_name,
-        "cores": len(machine.cores),
-        "memory_gib": round(machine.memory_total / 2**30, 1),
+        **model_facts(folder),
+        **machine_facts(inspect_machine()),
     }
 
 

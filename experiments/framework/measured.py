@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from experiments.framework.failures import InfrastructureError, failed_by_machinery
@@ -45,7 +45,13 @@ def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:
     )
 
 
-def ids_and_reuse(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, int | None]]:
+def agreement(calls: Sequence[CallRecord], each: str = "calls") -> str:
+    """The sentence that says how often the reuse reported is the reuse predicted; `each` names what was compared."""
+    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
+    return f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} {each}."
+
+
+def _ids_and_reuse(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, int | None]]:
     """Prompt ids and cached tokens of every call: what a replay's null arm has in common with its base."""
     return [
         (exchange.prompt_token_ids, call.cached_tokens)
@@ -79,6 +85,41 @@ def check_rebuilt(records: Iterable[TrialRecord], *, base: str, null: str) -> No
     """
     for spec, mine, remade in null_pairs(records, base=base, null=null, seen=lambda record: record):
         _check_same(spec, mine, remade)
+
+
+def check_replayed(records: Iterable[TrialRecord], *, base: str, null: str) -> None:
+    """Raise `InequalityError` at the first call in which a replay's null arm read other ids or reused other tokens.
+
+    For replays: what is sent does not depend on what the model answers, so every call must be the same.
+    """
+    for spec, mine, remade in null_pairs(records, base=base, null=null, seen=_ids_and_reuse):
+        if mine != remade:
+            both = zip(mine, remade, strict=False)
+            call, (one, other) = next((n, pair) for n, pair in enumerate(both) if pair[0] != pair[1])
+            raise InequalityError(
+                f"Call {call} of {spec.cluster}, rebuilt from a stored copy",
+                expected=f"{len(one[0] or ())} ids and {one[1]} cached tokens as {base}",
+                got=f"{len(other[0] or ())} ids and {other[1]} cached tokens"
+                + ("" if one[0] == other[0] else ", and the ids differ"),
+            )
+
+
+def check_null(
+    records: Iterable[TrialRecord],
+    *,
+    base: str,
+    null: str,
+    seen: Callable[[TrialRecord], Mapping[str, object]],
+) -> None:
+    """Raise `InequalityError` for the first part, by its name in `seen`, in which null arm and base differ."""
+    for spec, mine, remade in null_pairs(records, base=base, null=null, seen=seen):
+        for name, one in mine.items():
+            if one != remade[name]:
+                raise InequalityError(
+                    f"The {name} of {spec.cluster}, rebuilt from a stored copy",
+                    expected=f"{one!r:.200}",
+                    got=f"{remade[name]!r:.200}",
+                )
 
 
 def null_pairs(

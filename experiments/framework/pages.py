@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.framework.plain import visible
+from serving.text import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -14,12 +14,12 @@ TEXT_LIMIT: Final = 2_000
 """Characters of one value; what must be read whole is given with the filter `whole`."""
 
 
-def page_environment() -> Environment:
-    """Templates of this folder, with `shown` over every value and the filter `whole` for long texts."""
+def page_environment(folder: Path = Path(__file__).parent) -> Environment:
+    """Templates of a folder, with `shown` over every value and the filter `whole` for long texts."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+        loader=FileSystemLoader(folder),
         autoescape=True,
         finalize=shown,
         undefined=StrictUndefined,
@@ -43,9 +43,15 @@ def shown(value: object) -> object:
         case float():
             return f"{value:.4g}"
         case str() if not hasattr(value, "__html__"):
-            return visible(str(value), limit=TEXT_LIMIT)
+            return cut(str(value), TEXT_LIMIT)
         case _:
             return value
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` characters with nothing hidden in them; behind a cut stands how many there were."""
+    shown = visible(text[:limit])
+    return shown if len(text) <= limit else f"{shown}… ({len(text):,} characters)"
 
 
 def whole(text: str) -> object:

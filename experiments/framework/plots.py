@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from experiments.framework.plain import visible
+from serving.text import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FigureName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,59}$")]
+"""A file name without its ending."""
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 """Okabe and Ito, "Color Universal Design" (2008), those that are clear on white as thin lines first."""
 RAMP: Final = ("#ffffff", "#d8e8f6", "#a3c8e6", "#5e9bd0", "#2c66a6", "#143a72", "#0b1a3a")

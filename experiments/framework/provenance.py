@@ -1,4 +1,4 @@
-"""Which program made a result: revision, uncommitted changes, version, interpreter."""
+"""What made a result: the program with its revision and interpreter, the model, the machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+
+from serving.engine.machine import Machine
+from serving.models import ModelFolder, ModelSource
 
 
 class Code(BaseModel):
@@ -55,6 +58,27 @@ def this_code(folder: Path) -> Code:
     except PackageNotFoundError:
         lab = None
     return Code(revision=revision or None, dirty=None if changes is None else bool(changes), version=lab)
+
+
+def model_facts(folder: ModelFolder) -> dict[str, JsonValue]:
+    """What a run keeps of its model; no place on this disk."""
+    local = folder.source is ModelSource.PATH
+    return {
+        "model": folder.name,
+        "model_origin": "a folder or file of the user's" if local else folder.origin,
+        "model_revision": folder.revision,
+        "weights": folder.weights.value,
+        "weights_sha256": folder.weights_sha256,
+    }
+
+
+def machine_facts(machine: Machine) -> dict[str, JsonValue]:
+    """What a run keeps of the machine that computed; memory in GiB."""
+    return {
+        "processor": machine.cpu_name,
+        "cores": len(machine.cores),
+        "memory_gib": round(machine.memory_total / 2**30, 1),
+    }
 
 
 def utc_now() -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from experiments.framework.arms import canonical
+from experiments.framework.provenance import machine_facts, model_facts
 from experiments.framework.study import Serve, Served
 from serving.call import MeasuredCall
 from serving.chat import ChatTokenizer
@@ -20,7 +21,7 @@ from serving.client import Client
 from serving.engine import BackendName, RunningEngine
 from serving.errors import LabError
 from serving.launch import LaunchOptions, LaunchPlan, launch, plan_launch
-from serving.models import ModelFolder, ModelSource
+from serving.models import ModelFolder
 from serving.probe import ServerFacts, read_server_facts
 from serving.progress import Progress, Silent
 
@@ -80,22 +81,14 @@ def _death(engine: RunningEngine) -> str | None:
 
 def describe(plan: LaunchPlan, facts: ServerFacts) -> dict[str, JsonValue]:
     """What was really started: nothing that differs from start to start or names a place on this disk."""
-    folder = plan.folder
-    local = folder.source is ModelSource.PATH
     return {
         "engine": f"vllm {facts.version}",
         "backend": plan.backend.name.value,
         "flags": " ".join(_stable_flags(plan)),
-        "model": folder.name,
-        "model_origin": "a folder or file of the user's" if local else folder.origin,
-        "model_revision": folder.revision,
-        "weights": folder.weights.value,
-        "weights_sha256": folder.weights_sha256,
+        **model_facts(plan.folder),
         "block_size": facts.block_size,
         "num_blocks": facts.num_blocks,
-        "processor": plan.machine.cpu_name,
-        "cores": len(plan.machine.cores),
-        "memory_gib": round(plan.machine.memory_total / 2**30, 1),
+        **machine_facts(plan.machine),
     }
 
 

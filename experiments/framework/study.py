@@ -31,6 +31,16 @@ class Size(BaseModel):
     seeds: PositiveInt
     repeats: PositiveInt = 1
 
+    def each(self, tasks: Iterable[str]) -> tuple[TrialSpec, ...]:
+        """Every task before the next seed, and every seed before the next repeat: a run cut short has all tasks."""
+        names = tuple(tasks)
+        return tuple(
+            TrialSpec(task=task, seed=seed, repeat=repeat)
+            for repeat in range(self.repeats)
+            for seed in range(self.seeds)
+            for task in names
+        )
+
 
 @dataclass(frozen=True)
 class Served(Generic[TargetT]):

@@ -17,6 +17,7 @@ from experiments.framework.report import Fact
 from serving.assembler import FRAMING, ContextManifest, TokenSpan
 from serving.chat import ShownToken
 from serving.client import Exchange
+from serving.text import common_prefix
 
 Show = Callable[[Sequence[int]], Sequence[ShownToken]]
 """Tokens with their texts: `ChatTokenizer.show`."""
@@ -122,9 +123,9 @@ def _same_head(steps: Sequence[TrajectoryStep]) -> int:
 
 def _view(last: TrajectoryStep | None, step: TrajectoryStep, show: Show) -> StepView:
     exchange = step.exchange
-    same = 0 if last is None else _shared(last.messages, step.messages)
+    same = 0 if last is None else common_prefix(last.messages, step.messages)
     known = () if last is None else (*(last.prompt_ids or ()), *(last.exchange.output_token_ids or ()))
-    same_tokens = _shared(known, step.prompt_ids or ())
+    same_tokens = common_prefix(known, step.prompt_ids or ())
     same_tools = last is not None and last.tools == step.tools
     return StepView(
         facts=(*_cost(exchange), *step.facts),
@@ -149,12 +150,6 @@ def _view(last: TrajectoryStep | None, step: TrajectoryStep, show: Show) -> Step
         prompt=_runs(step, same_tokens, show),
         output=None if exchange.output_token_ids is None else tuple(show(exchange.output_token_ids)),
         ran=step.ran,
-    )
-
-
-def _shared(one: Sequence[object], other: Sequence[object]) -> int:
-    return next(
-        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
 
 

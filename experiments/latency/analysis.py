@@ -11,9 +11,11 @@ from experiments.framework import Analysis, Arm, Bar, BarFigure, Line, LineFigur
 from experiments.framework.analysis import Cell
 from experiments.framework.figures import AnyFigure
 from experiments.framework.statistics import Interval, bounded
-from experiments.latency.cells import AGAIN, CEILINGS
+from experiments.latency.cells import AGAIN, CEILINGS, number
 from experiments.latency.selfcheck import Phase, Share, shares
 
+LATE: Final = 0.1
+"""Of the mean gap between arrivals: a client that is later than this changes the load."""
 TIMES: Final = (
     ("ttft_p50_s", "TTFT p50 (ms)", 1e3),
     ("ttft_p95_s", "TTFT p95 (ms)", 1e3),
@@ -223,10 +225,23 @@ def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Seq
             )
     if not found:
         parts.append("No ceiling was measured, so no share of a floor is told.")
+    parts += [
+        f"In {name} the client itself sent a request {late:.2g} s after it was due, so its arrivals are not those of "
+        "the rate that was asked."
+        for name in cells
+        if (late := _too_late(records, name)) is not None
+    ]
     unsteady = [name for name in cells if _unsteady(records, name)]
     if unsteady:
         parts.append(f"Not steady in some trial: {', '.join(unsteady)}.")
     return " ".join(parts)
+
+
+def _too_late(records: Sequence[TrialRecord], arm: str) -> float | None:
+    """The most that the client was late in a cell, where that is more than `LATE` of the mean gap between arrivals."""
+    own = [record for record in records if record.arm == arm]
+    late = max(float(record.measures.get("late_max_s") or 0) for record in own)
+    return late if late * number(own[0].factors, "load.rate_per_s") > LATE else None
 
 
 def _factors(cells: Sequence[str], records: Sequence[TrialRecord]) -> list[tuple[str, dict[str, object]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import StrEnum
 from typing import Final
 
@@ -41,7 +42,7 @@ def closed(concurrency: int, shape: Shape) -> Arm:
 
 def poisson(rate_per_s: float, shape: Shape) -> Arm:
     """Arrivals at random, `rate_per_s` on average."""
-    name = f"{rate_per_s:g}".replace(".", "-")
+    name = format(Decimal(repr(rate_per_s)), "f").removesuffix(".0").replace(".", "-")
     return Arm(
         name=f"r{name}-{_name(shape)}",
         title=f"{rate_per_s:g} requests/s, {_words(shape)}",

@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from experiments.framework import PairedEffect, Table, TrialRecord, by_cluster, paired_effect
-from experiments.framework.records import read_records, read_run
+from experiments.framework.arms import canonical
+from experiments.framework.records import RunInfo, read_records, read_run
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL
 from experiments.latency.cells import CEILINGS
 from serving.errors import UsageError
@@ -56,7 +57,7 @@ class Comparison(BaseModel):
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     differing: dict[str, tuple[JsonValue, JsonValue]]
-    """What of the runs' own base is not the same: that is the treatment."""
+    """What of the runs' base, engines, machines and code is not the same: the treatment, or what spoils it."""
 
 
 def compare_runs(first: Path, second: Path) -> Comparison:
@@ -65,19 +66,22 @@ def compare_runs(first: Path, second: Path) -> Comparison:
     Raises: UsageError for a folder that is no latency run, and for two runs without a common cell and seed.
     """
     sides = (_Side.read(first), _Side.read(second))
-    one, other = (side.cells for side in sides)
+    # Two servers are compared whatever their addresses; as soon as one run has several, addresses tell them apart.
+    with_url = any(side.several for side in sides)
+    cells = [side.cells(with_url=with_url) for side in sides]
+    one, other = cells
     common = [load for load in one if load in other]
     differences = tuple(
         difference
         for load in common
         for measure in COMPARED
-        if (difference := _difference(sides, load, measure)) is not None
+        if (difference := _difference(sides, one[load], other[load], measure)) is not None
     )
     if not differences:
         raise UsageError(
             f"{first} and {second} share no cell and seed: run both with the same lengths and loads to compare them."
         )
-    bases = [side.base for side in sides]
+    told = [side.told for side in sides]
     return Comparison(
         first=str(first),
         second=str(second),
@@ -85,9 +89,9 @@ def compare_runs(first: Path, second: Path) -> Comparison:
         only_first=tuple(name for load, name in one.items() if load not in other),
         only_second=tuple(name for load, name in other.items() if load not in one),
         differing={
-            path: (bases[0].get(path), bases[1].get(path))
-            for path in sorted({*bases[0], *bases[1]})
-            if bases[0].get(path) != bases[1].get(path) and not path.startswith("load.")
+            path: (told[0].get(path), told[1].get(path))
+            for path in sorted({*told[0], *told[1]})
+            if told[0].get(path) != told[1].get(path) and not path.startswith("load.")
         },
     )
 
@@ -115,39 +119,57 @@ def comparison_table(found: Comparison) -> Table:
 
 
 class _Side:
-    def __init__(self, base: Mapping[str, JsonValue], records: Sequence[TrialRecord]) -> None:
-        self.base = base
+    def __init__(self, told: Mapping[str, JsonValue], records: Sequence[TrialRecord]) -> None:
+        self.told = told
         self.records = records
-        several = len({record.factors.get("engine.url") for record in records}) > 1
-        self.cells = {
-            _load(record, with_url=several): record.arm for record in records if record.arm != CEILINGS
+        self.several = len({record.factors.get("engine.url") for record in records}) > 1
+
+    def cells(self, *, with_url: bool) -> dict[str, str]:
+        """Load → name of the arm."""
+        return {
+            _load(record, with_url=with_url): record.arm for record in self.records if record.arm != CEILINGS
         }
 
     @staticmethod
     def read(folder: Path) -> _Side:
-        identity = read_run(folder).identity
+        info = read_run(folder)
+        identity = info.identity
         if identity.study != STUDY:
             raise UsageError(
                 f"{folder} holds study {identity.study!r}; `ctxlab bench` makes runs of {STUDY!r}."
             )
         records = [record for record in read_records(folder, with_exchanges=False) if record.scored]
-        return _Side(identity.base, records)
+        return _Side({**identity.base, **_surroundings(info)}, records)
+
+
+def _surroundings(info: RunInfo) -> dict[str, JsonValue]:
+    """What really served and measured, by name; the values of several engines or sessions as a list."""
+    facts = [*(environment.facts for environment in info.environments.values())]
+    found = {name: [one[name] for one in facts if name in one] for fact in facts for name in fact}
+    found |= {
+        "code": [session.code.revision for session in info.sessions],
+        "platform": [session.platform for session in info.sessions],
+    }
+    alone = {
+        name: list({canonical(value): value for value in values}.values()) for name, values in found.items()
+    }
+    return {name: values[0] if len(values) == 1 else values for name, values in alone.items()}
 
 
 def _load(record: TrialRecord, *, with_url: bool) -> str:
-    """What makes two cells the same; two servers are compared, but those of one run are kept apart."""
+    """What makes two cells the same."""
     kept = ("load.", "harness.", "engine.url") if with_url else ("load.", "harness.")
     chosen = {path: value for path, value in record.factors.items() if path.startswith(kept)}
     return repr(sorted(chosen.items()))
 
 
-def _difference(sides: tuple[_Side, _Side], load: str, measure: str) -> Difference | None:
-    one, other = (by_cluster(side.records, side.cells[load], measure) for side in sides)
+def _difference(sides: tuple[_Side, _Side], cell: str, same: str, measure: str) -> Difference | None:
+    one, other = by_cluster(sides[0].records, cell, measure), by_cluster(sides[1].records, same, measure)
     both = [cluster for cluster in one if cluster in other]
     if not both:
         return None
     return Difference(
-        cell=sides[0].cells[load],
+        cell=cell,
         measure=measure,
         first=float(np.mean([np.mean(one[cluster]) for cluster in both])),
         second=float(np.mean([np.mean(other[cluster]) for cluster in both])),

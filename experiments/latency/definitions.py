@@ -5,7 +5,8 @@ A stream is a list of `Chunk`s. Three readers give the same four numbers of it:
 - **TTFT**, time to first token: from the first byte of the request handed to the socket to the first chunk that
   carries a token of any kind (reasoning, text, tool call). The empty role chunk is no token. vLLM's bench takes
   the first chunk with a `choices` entry, which is the role chunk where a server sends one at once, and starts its
-  clock before the connection is made. guidellm takes the first chunk whose delta has content, and starts likewise.
+  clock before the connection is made. guidellm takes the first chunk whose delta has content or a tool call, and
+  starts as ours does, when the request's head is written: connecting is not in it.
 - **ITL**, inter-token latency: the gaps between chunks that carry tokens; k tokens in one chunk are one gap, for
   nobody saw them apart. vLLM's bench takes gaps between all chunks with `choices`: role and finish chunks add gaps
   that no token ended. guidellm has one number a request: what is TPOT here.
@@ -16,9 +17,9 @@ A stream is a list of `Chunk`s. Three readers give the same four numbers of it:
   end. vLLM's bench ends at its last chunk with `choices`, guidellm at the end of the body.
 
 **Throughput** is requests or output tokens over seconds, and the seconds are the question: `whole_run` goes from
-the first send to the last token, ramp and drain included, as vLLM's bench does; `in_window` counts what arrived
-while the load was full. Source of theirs: vllm/benchmarks/serve.py and lib/endpoint_request_func.py (0.32),
-guidellm/backends/openai/http.py and schemas/base/request_stats.py.
+the first send to the last token, ramp and drain included, as vLLM's bench does, and guidellm to the end of its last
+body; `in_window` counts what arrived while the load was full. Source of theirs: vllm/benchmarks/serve.py and
+lib/endpoint_request_func.py (0.32), guidellm/backends/openai/http.py and schemas/base/request_stats.py (0.8).
 """
 
 from __future__ import annotations
@@ -113,23 +114,22 @@ def whole_run(exchanges: Sequence[Exchange]) -> Throughput | None:
 
 
 def in_window(exchanges: Sequence[Exchange], begin_ns: int, end_ns: int) -> Throughput | None:
-    """Tokens that arrived and calls that ended in [begin, end); None for an empty window.
+    """Tokens that arrived in [begin, end), and calls by the share of their tokens among them; None if it is empty.
 
-    Where the server sends no token ids, a call's tokens count as spread evenly over its chunks.
+    A call that only ends in it is not a call in it: where clients keep step, whole calls would be counted or missed
+    in one instant. Where the server sends no token ids, a call's tokens count as spread evenly over its chunks.
     """
     if end_ns <= begin_ns:
         return None
-    requests, tokens = 0, 0.0
+    requests, tokens = 0.0, 0.0
     for exchange in exchanges:
-        last = last_token_ns(exchange)
-        requests += last is not None and begin_ns <= last < end_ns
         arrivals = exchange.timings.arrivals
         even = (exchange.output_tokens or len(arrivals)) / max(1, len(arrivals))
-        tokens += sum(
-            even if arrival.tokens is None else arrival.tokens
-            for arrival in arrivals
-            if begin_ns <= exchange.timings.sent_ns + arrival.at_ns < end_ns
-        )
+        counted = [even if arrival.tokens is None else arrival.tokens for arrival in arrivals]
+        stamps = [exchange.timings.sent_ns + arrival.at_ns for arrival in arrivals]
+        inside = sum(count for count, at in zip(counted, stamps, strict=True) if begin_ns <= at < end_ns)
+        tokens += inside
+        requests += inside / sum(counted) if inside else 0.0
     return _over(requests, tokens, end_ns - begin_ns)
 
 
@@ -146,6 +146,6 @@ def _times(seen: Sequence[float], tokens: int) -> CallTimes:
     return CallTimes(seen[0], tuple(b - a for a, b in pairwise(seen)), tpot, seen[-1])
 
 
-def _over(requests: int, tokens: float, duration_ns: int) -> Throughput:
+def _over(requests: float, tokens: float, duration_ns: int) -> Throughput:
     seconds = duration_ns * NS
     return Throughput(seconds, requests / seconds, tokens / seconds)

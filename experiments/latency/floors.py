@@ -106,7 +106,11 @@ def decode_work(figures: ModelFigures, *, batch: float, context: float, shared: 
 
 
 def read_figures(folder: Path, dtype: str) -> ModelFigures | None:
-    """The figures in a model folder's `config.json`; None where this account does not fit (experts, other layers).
+    """The figures in a model folder's `config.json`; None where this account does not fit.
+
+    It does not fit experts, weights of fewer bytes than `dtype` has, layers that do not attend to everything before,
+    and feed-forward layers without a gate (in practice those whose activation is not SiLU): a floor that counts work
+    which is not done would be no floor.
 
     Raises: LabError for a folder without a readable configuration.
     """
@@ -125,7 +129,7 @@ def read_figures(folder: Path, dtype: str) -> ModelFigures | None:
         )
     }
     sizes = {name: value for name, value in needed.items() if isinstance(value, int)}
-    if len(sizes) < len(needed) or dtype not in BYTES or any("expert" in name for name in config):
+    if len(sizes) < len(needed) or dtype not in BYTES or not _is_counted(config):
         return None
     heads = sizes["num_attention_heads"]
     kv_heads, head_dim = config.get("num_key_value_heads"), config.get("head_dim")
@@ -138,6 +142,18 @@ def read_figures(folder: Path, dtype: str) -> ModelFigures | None:
         head_dim=head_dim if isinstance(head_dim, int) else sizes["hidden_size"] // heads,
         vocabulary=sizes["vocab_size"],
         bytes_per_number=BYTES[dtype],
+    )
+
+
+def _is_counted(config: dict[str, JsonValue]) -> bool:
+    layers = config.get("layer_types")
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    return (
+        config.get("hidden_act") == "silu"
+        and config.get("quantization_config") is None
+        and not any("expert" in name or "lora_rank" in name for name in config)
+        and window is None
+        and (not isinstance(layers, list) or set(map(str, layers)) == {"full_attention"})
     )
 
 

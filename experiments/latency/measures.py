@@ -11,7 +11,7 @@ from experiments.framework.trials import CallRecord, Measure
 from experiments.latency.definitions import Throughput, in_window, last_token_ns, times_of, whole_run
 from experiments.latency.floors import ModelFigures, Work, decode_work, prefill_work
 from experiments.latency.load import Loaded, Sent
-from experiments.latency.steady import settle
+from experiments.latency.steady import Settling, settle
 from experiments.latency.workload import Shape
 from serving.client import Exchange
 
@@ -24,11 +24,14 @@ def measures_of(loaded: Loaded, shape: Shape, figures: ModelFigures | None) -> d
     What `settle` cuts off at the beginning is in no time; rates count the time in which the load was full.
     """
     latencies = [call.exchange.latency_s for call in loaded.calls]
-    settling = settle([latency for latency in latencies if latency is not None])
+    known = [latency for latency in latencies if latency is not None]
+    # An answer without a token has no latency, and a series with holes has no place to cut.
+    settling = settle(known) if len(known) == len(latencies) else Settling(0, None)
     kept = loaded.calls[settling.dropped :]
-    exchanges = [call.exchange for call in kept]
-    times = [times_of(exchange) for exchange in exchanges]
-    begin = max(loaded.full_from_ns, exchanges[0].timings.sent_ns)
+    times = [times_of(call.exchange) for call in kept]
+    begin = max(loaded.full_from_ns, kept[0].exchange.timings.sent_ns)
+    # Calls that were cut off still ran when the first kept one was sent: what they brought then counts as well.
+    every = [call.exchange for call in loaded.calls]
     return {
         "requests": len(kept),
         "settling_requests": settling.dropped,
@@ -37,8 +40,8 @@ def measures_of(loaded: Loaded, shape: Shape, figures: ModelFigures | None) -> d
         **_summary("itl", [gap for one in times for gap in one.itl_s]),
         **_summary("tpot", [one.tpot_s for one in times]),
         **_summary("latency", [one.latency_s for one in times]),
-        **_rates("full", in_window(exchanges, begin, loaded.full_to_ns)),
-        **_rates("run", whole_run([call.exchange for call in loaded.calls])),
+        **_rates("full", in_window(every, begin, loaded.full_to_ns)),
+        **_rates("run", whole_run(every)),
         "late_max_s": max(call.late_s for call in kept),
         **_work(kept, shape, figures),
     }

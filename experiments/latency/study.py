@@ -36,7 +36,7 @@ from experiments.latency.workload import (
     poisson_arrivals,
 )
 from serving.client import AsyncClient, Surface
-from serving.errors import InequalityError, LabError
+from serving.errors import InequalityError, LabError, UsageError
 
 REQUESTS: Final = {"quick": 4, "full": 16}
 """Measured requests (or conversations) of each trial."""
@@ -75,7 +75,7 @@ class LatencyStudy(Study[ServedModel | Target]):
         model: str,
         *,
         block_size: int = 32,
-        loads: Sequence[Arm] = (),
+        loads: Sequence[Arm] | None = None,
         urls: Sequence[str] = (),
         sizes: Sequence[Size] = (),
         requests: int | None = None,
@@ -85,7 +85,15 @@ class LatencyStudy(Study[ServedModel | Target]):
         run already, worked through one after the other, else one is started for `model`; `requests` measured in
         every trial, by default what `REQUESTS` says of the size.
         """
-        chosen = tuple(loads) or default_cells()
+        chosen = default_cells() if loads is None else tuple(loads)
+        if not chosen:
+            raise UsageError(
+                "Expected at least one load, got none: give a concurrency or a rate, and lengths."
+            )
+        if twice := sorted({arm.name for arm in chosen if [one.name for one in chosen].count(arm.name) > 1}):
+            raise UsageError(f"Expected every load once, got {', '.join(twice)} more than once.")
+        if len(set(urls)) < len(urls):
+            raise UsageError(f"Expected every server once, got {', '.join(urls)}.")
         self._requests = requests
         self.base: dict[str, JsonValue] = {
             **cells.base_load(),
@@ -100,7 +108,7 @@ class LatencyStudy(Study[ServedModel | Target]):
             {"engine.url"} if urls else set()
         )
         more = (*chosen, *([cells.ceilings()] if with_ceilings else []), cells.again(chosen[0]))
-        others = (cells.at_url(arm, url, n) for n, url in enumerate(urls[1:], start=2) for arm in more[:-1])
+        others = (cells.at_url(arm, url, n) for n, url in enumerate(urls[1:], start=2) for arm in chosen)
         self.arms = (*more, *others)
         self.sizes = tuple(sizes) or (
             Size(name="quick", tasks=1, seeds=2),

@@ -14,6 +14,7 @@ from experiments.latency.floors import ModelFigures, declared_dtype, read_figure
 from experiments.latency.workload import FIRST_ID, WORDS
 from serving.client import Client, Surface
 from serving.engine import attach
+from serving.engine.machine import inspect_machine
 from serving.errors import LabError, UsageError
 from serving.models import ModelFolder
 from serving.probe import read_server_facts
@@ -110,7 +111,9 @@ def serve_urls(
 
 
 def _environment(target: Target, url: str, version: str | None) -> dict[str, JsonValue]:
+    machine = inspect_machine()
     return {
+        "asked_from": f"{machine.cpu_name}, {len(machine.cores)} cores",
         "engine": "unknown" if version is None else f"vllm {version}",
         "url": url,
         "model": target.model,

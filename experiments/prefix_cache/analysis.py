@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from experiments.framework import Analysis, Arm, BarFigure, Stack, StackedFigure, Table, TrialRecord
+from experiments.framework.measured import agreement
 from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.ceiling import block_size_of, ceilings, must_reach_ceiling
 from experiments.prefix_cache.tables import break_table, cost_table, loss_table
@@ -34,9 +35,7 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
 
 
 def _conclusion(found: Sequence[Workload], records: Sequence[TrialRecord]) -> Iterator[str]:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(c.predicted_tokens == c.cached_tokens for c in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    yield agreement([call for record in records for call in record.calls])
     yield from _at_the_ceiling(records)
     main = found[0]
     reference = main.mean(APPEND_ONLY, "uncached_tokens")

@@ -95,12 +95,7 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """Every task is a question of its own: tasks are what statistics resample."""
-        return tuple(
-            TrialSpec(task=f"file-question-{number}", seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for number in range(size.tasks)
-        )
+        return size.each(f"file-question-{number}" for number in range(size.tasks))
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Work on one question under one arm; `InequalityError` where reuse or ids are not what was predicted."""

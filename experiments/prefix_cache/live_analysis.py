@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
+from experiments.framework.measured import agreement
 from experiments.framework.proportions import PairedProportion, paired_proportion
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, wilson
 from experiments.framework.trials import total
@@ -62,8 +62,8 @@ def ranking(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> tu
 
     No arm that solves fewer tasks than append-only is in it, whatever it cost.
     """
-    found = [_cost(one, records) for one in standings if one.ranked]
-    known = [one for one in found if _is_known(one)]
+    costs = (_cost(one, records) for one in standings if one.ranked)
+    known = [one for one in costs if one is not None]
     return tuple(sorted(known, key=lambda one: (one.ratio, one.standing.arm.name)))
 
 
@@ -105,10 +105,6 @@ def _cost(one: Standing, records: Sequence[TrialRecord]) -> Ranked | None:
     return Ranked(one, means[0], means[1], effect) if means[1] else None
 
 
-def _is_known(one: Ranked | None) -> TypeGuard[Ranked]:
-    return one is not None
-
-
 def _on(
     tasks: frozenset[str], records: Sequence[TrialRecord], arm: str, measure: str
 ) -> Mapping[str, list[float]]:
@@ -118,9 +114,7 @@ def _on(
 def _conclusion(
     standings: Sequence[Standing], ranked: Sequence[Ranked], records: Sequence[TrialRecord]
 ) -> Iterator[str]:
-    calls = [call for record in records for call in record.calls]
-    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    yield agreement([call for record in records for call in record.calls])
     base = next(one for one in standings if one.arm.name == APPEND_ONLY)
     yield f"Append-only solves {base.solved.second} of {base.solved.pairs} tasks."
     if not base.solved.second:
@@ -264,10 +258,7 @@ def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) ->
 
 
 def _figures(standings: Sequence[Standing], ranked: Sequence[Ranked]) -> Iterator[BarFigure]:
-    bars = []
-    for one in standings:
-        share = wilson(one.solved.second, one.solved.pairs)
-        bars.append(Bar(label=one.arm.title, value=share.estimate, low=share.low, high=share.high))
+    bars = [Bar.of(one.arm.title, wilson(one.solved.second, one.solved.pairs)) for one in standings]
     yield BarFigure(
         name="tasks-solved",
         title="Tasks solved under each way of building the context",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Final
 
 from experiments.faults import FaultContext, build_faults
-from serving.assembler import AssemblyRequest, AssistantTurn, Fault, ToolStep
+from experiments.faults.base import reasoning_by_call
+from serving.assembler import AssemblyRequest, Fault
 
 BEGIN: Final = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 """When a run says it happened; call n is n × 37 s later, so that a clock never stands still."""
@@ -22,19 +22,16 @@ def time_of(call: int) -> datetime:
 
 def faults_of(names: Sequence[str], request: AssemblyRequest, seed: int) -> tuple[Fault, ...]:
     """The named faults for a request: one call for every message of the model in its log, each at its time."""
-    said = [
-        (item.id, item.payload)
-        for item in request.history
-        if isinstance(item.payload, AssistantTurn | ToolStep)
-    ]
+    reasoning = reasoning_by_call(request)
+    call = len(reasoning)
     return build_faults(
         names,
         FaultContext(
-            call=len(said),
-            now=time_of(len(said)),
+            call=call,
+            now=time_of(call),
             seed=seed,
-            times=tuple(time_of(call) for call in range(len(said))),
-            reasoning=MappingProxyType({owner: turn.reasoning or "" for owner, turn in said}),
+            times=tuple(time_of(earlier) for earlier in range(call)),
+            reasoning=reasoning,
             # Nothing masked yet is nothing to reword; only where no policy masks does a fault choose itself.
             masked=frozenset(request.carry.masked),
         ),

@@ -17,7 +17,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
+from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import total
 from experiments.prefix_cache.analysis import analyse
@@ -27,7 +27,6 @@ from experiments.prefix_cache.replay import Replay, Way
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
 from serving.assembler import Trajectory
-from serving.errors import InequalityError
 from serving.models import load_catalogue
 from serving.models.local import read_facts
 
@@ -69,10 +68,8 @@ class PrefixCacheStudy(Study[ServedModel]):
 
         Counts are exact, so one seed is enough for them; times are not, so `timing` has twenty, each another tour.
         """
-        return tuple(
-            TrialSpec(task=f"{tour.value}-{calls}", seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
+        return size.each(
+            f"{tour.value}-{calls}"
             for tour, calls in _TASKS[size.name]
             if tour is not Tour.THINKING or self._reasons
         )
@@ -121,19 +118,7 @@ class PrefixCacheStudy(Study[ServedModel]):
         No arm may be above its own ceiling (`ceiling.py`), and append-only may not be below it – but for the tour
         with reasoning, where Qwen3's template itself drops what was sent.
         """
-        pairs = null_pairs(
-            _ceilings_checked(records), base=APPEND_ONLY, null=NULL_REBUILD, seen=ids_and_reuse
-        )
-        for spec, mine, remade in pairs:
-            if mine != remade:
-                both = zip(mine, remade, strict=False)
-                call, (one, other) = next((n, pair) for n, pair in enumerate(both) if pair[0] != pair[1])
-                raise InequalityError(
-                    f"Call {call} of {spec.cluster}, rebuilt from a stored copy",
-                    expected=f"{len(one[0] or ())} ids and {one[1]} cached tokens as append-only",
-                    got=f"{len(other[0] or ())} ids and {other[1]} cached tokens"
-                    + ("" if one[0] == other[0] else ", and the ids differ"),
-                )
+        check_replayed(_ceilings_checked(records), base=APPEND_ONLY, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens and times per arm beside append-only; every sentence is computed."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from experiments.framework import CallRecord, Table
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, holm
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, holm
 from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.times import added_waits, total_time
 from experiments.prefix_cache.workload import CACHED, FREE, Workload, named_tokens, parts_of
@@ -34,7 +34,7 @@ def cost_table(workloads: Sequence[Workload]) -> Table:
                     uncached,
                     uncached / reference if uncached is not None and reference else None,
                     workload.mean(arm.name, "ttft_s"),
-                    _signed(effect.interval) if effect else "",
+                    effect.interval.words("+.2f") if effect else "",
                     adjusted.get(arm.name, ""),
                     "" if effect is None or effect.detectable is None else effect.detectable,
                     total_time(workload, arm.name),
@@ -141,9 +141,3 @@ def _cause(call: CallRecord | None) -> str:
         cause: tokens for cause, tokens in (named_tokens(call) if call else {}).items() if cause not in FREE
     }
     return max(lost, key=lambda cause: lost[cause]) if lost else ""
-
-
-def _signed(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{interval.estimate:+.2f}"
-    return f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]"

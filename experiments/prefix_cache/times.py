@@ -121,14 +121,7 @@ def foretold_figure(rows: Sequence[Foretold]) -> BarFigure:
     """Two bars an arm."""
     bars: list[Bar] = []
     for one in rows:
-        bars.append(
-            Bar(
-                label=one.title,
-                value=one.measured.estimate,
-                low=one.measured.low,
-                high=one.measured.high,
-            )
-        )
+        bars.append(Bar.of(one.title, one.measured))
         bars.append(Bar(label="    foretold", value=one.predicted_s))
     return BarFigure(
         name="time-foretold",
@@ -141,18 +134,11 @@ def foretold_figure(rows: Sequence[Foretold]) -> BarFigure:
 
 def waits_figure(all_workloads: Sequence[Workload]) -> BarFigure:
     """The waits of every arm."""
-    bars = []
-    for workload in all_workloads:
-        for arm in workload.arms:
-            interval = waits(workload, arm.name)
-            bars.append(
-                Bar(
-                    label=workload.label(arm),
-                    value=interval.estimate if interval else None,
-                    low=interval.low if interval else None,
-                    high=interval.high if interval else None,
-                )
-            )
+    bars = [
+        Bar.of(workload.label(arm), waits(workload, arm.name))
+        for workload in all_workloads
+        for arm in workload.arms
+    ]
     return BarFigure(
         name="time-to-first-token",
         title="Waiting for first tokens in one run",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
@@ -17,14 +19,16 @@ from serving.prefix import Cause
 
 CACHED = "reused from the cache"
 
-_PREDICTED_WORDS: Mapping[str, str] = {
-    Cause.NEW.value: "new at the end",
-    Cause.DIVERGENCE.value: "other ids than stored",
-    Cause.BLOCK_ROUNDING.value: "rest of a block",
-    Cause.LAST_TOKEN.value: "last token",
-    Cause.SALT.value: "cached under another salt",
-    Cause.EVICTION.value: "evicted",
-}
+CAUSE_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        Cause.NEW: "new at the end",
+        Cause.DIVERGENCE: "other ids than stored",
+        Cause.BLOCK_ROUNDING: "rest of a block",
+        Cause.LAST_TOKEN: "last token",
+        Cause.SALT: "cached under another salt",
+        Cause.EVICTION: "evicted",
+    }
+)
 _NAMED_WORDS: Mapping[str, str] = {
     MissCause.NEW.value: "new at the end",
     MissCause.BRANCHED.value: "nothing alike behind it",
@@ -103,7 +107,7 @@ def named_tokens(call: CallRecord) -> dict[str, int]:
 
 
 def _predicted_tokens(call: CallRecord) -> dict[str, int]:
-    return {_PREDICTED_WORDS.get(cause, cause): tokens for cause, tokens in call.causes.items()}
+    return {CAUSE_WORDS.get(cause, cause): tokens for cause, tokens in call.causes.items()}
 
 
 def workloads(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Workload, ...]:

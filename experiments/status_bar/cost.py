@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from experiments.framework import (
     Analysis,
     Arm,
-    InequalityError,
     InfrastructureError,
     Size,
     Study,
@@ -21,7 +20,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.measured import call_record, ids_and_reuse, null_pairs
+from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import total
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, NULL_REBUILD, REPLACE, analyse
@@ -113,11 +112,8 @@ class StatusBarCostStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A task is k and the number of updates."""
-        return tuple(
-            TrialSpec(task=f"every-{calls}-updates-{UPDATES[size.name]}", seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for calls in CALLS_PER_UPDATE[size.name]
+        return size.each(
+            f"every-{calls}-updates-{UPDATES[size.name]}" for calls in CALLS_PER_UPDATE[size.name]
         )
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
@@ -163,14 +159,7 @@ class StatusBarCostStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids and reuses the tokens of append, call by call."""
-        pairs = null_pairs(records, base=APPEND, null=NULL_REBUILD, seen=ids_and_reuse)
-        for spec, mine, remade in pairs:
-            if mine != remade:
-                raise InequalityError(
-                    f"The replay of {spec.cluster}, rebuilt from a stored copy",
-                    expected="the ids and the reuse of append",
-                    got="others",
-                )
+        check_replayed(records, base=APPEND, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Costs by N, the measured crossover, and both formulas beside it."""

@@ -68,12 +68,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A task is a kind and a variant; a variant of every kind comes before the next variant."""
         tasks = [f"{kind.value}-{variant}" for variant in range(VARIANTS) for kind in TaskKind]
-        return tuple(
-            TrialSpec(task=task, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for task in tasks[: size.tasks]
-        )
+        return size.each(tasks[: size.tasks])
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Work on one task under one arm; `InequalityError` where the server reads other ids than rendered."""

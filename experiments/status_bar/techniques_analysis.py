@@ -234,6 +234,7 @@ def _calls_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
                 _sum(own, "ids_equal"),
                 *(_sum(own, f"form_{form}") for form in FORMS),
                 _sum(own, "answers_cut"),
+                _sum(own, "empty_messages"),
                 _mean(own, "prompt_tokens"),
             )
         )
@@ -245,6 +246,7 @@ def _calls_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             "ids equal the server's",
             *(form.value for form in FORMS),
             "messages cut off",
+            "empty messages",
             "prompt tokens of a task, mean",
         ),
         rows=tuple(rows),
@@ -259,15 +261,7 @@ def _figures(main: Mapping[str, Mapping[Term, Contrast]]) -> Iterator[BarFigure]
                 name=f"effects-{measure.replace('_', '-')}",
                 title=f"What each technique does to {OUTCOMES[measure]}",
                 axis=f"change of {OUTCOMES[measure]} a task",
-                bars=tuple(
-                    Bar(
-                        label=_words(term),
-                        value=one.effect.estimate,
-                        low=one.effect.low,
-                        high=one.effect.high,
-                    )
-                    for term, one in effects.items()
-                ),
+                bars=tuple(Bar.of(_words(term), one.effect) for term, one in effects.items()),
                 caption="Main effects over the sixteen runs, with 95 % intervals over tasks where there are enough.",
             )
 

@@ -41,6 +41,7 @@ def measures(worked: Worked) -> dict[str, Measure]:
         "recovered": found.succeeded if errors else None,
         "gave_up": None if turn.gave_up is None else turn.gave_up.value,
         **{f"form_{form}": forms[form] for form in FORMS},
+        "empty_messages": turn.empty_messages,
         "answers_cut": sum(exchange.finish_reason == "length" for exchange in exchanges),
         "ids_equal": turn.ids_equal,
         "prompt_tokens": total(None if e.usage is None else e.usage.prompt_tokens for e in exchanges),

@@ -22,10 +22,7 @@ from experiments.framework import (
 )
 from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, PairedEffect, bounded, holm, wilson
-
-BASE: Final = "count-and-verdict"
-NO_BAR: Final = "no-bar"
-FILLER: Final = "filler"
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD
 
 GROUPS: Final = {
     "bar": "the bar",
@@ -226,7 +223,7 @@ def _effect_tables(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Itera
         return
     rows: list[tuple[Cell, ...]] = []
     for other in arms:
-        if other.name in (BASE, "null-rebuild"):
+        if other.name in (BASE, NULL_REBUILD):
             continue
         for group, words in GROUPS.items():
             effect = _effect(density(records, BASE, group), density(records, other.name, group))
@@ -248,9 +245,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
         for group in ("bar", "records"):
             one = _interval(density(records, arm.name, group))
             if one is not None:
-                bars.append(
-                    Bar(label=f"{arm.title}: {GROUPS[group]}", value=one.estimate, low=one.low, high=one.high)
-                )
+                bars.append(Bar.of(f"{arm.title}: {GROUPS[group]}", one))
     if bars:
         yield BarFigure(
             name="attention-per-token",
@@ -267,7 +262,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
             for record in records
             if record.arm == arm.name and "by_layer bar" in record.measures
         ]
-        if stored and arm.name != "null-rebuild":
+        if stored and arm.name != NULL_REBUILD:
             lines.append(Line(label=arm.title, values=tuple(map(float, np.mean(stored, axis=0)))))
     if lines:
         yield LineFigure(

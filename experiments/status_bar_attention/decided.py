@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from experiments.attention.asking import call_of, chosen_rows
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
 from experiments.framework.local_model import LocalModel, recorded
-from experiments.framework.measured import null_pairs
+from experiments.framework.measured import check_null
 from experiments.status_bar.arms import ARMS as ASKED_ARMS
-from experiments.status_bar.arms import BASE, NULL_REBUILD
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
 from experiments.status_bar.asking import Treatment
 from experiments.status_bar.study import CHOICES, OTHER_STEPS, StatusBarStudy
 from experiments.status_bar_attention.analysis import analyse
@@ -20,13 +20,12 @@ from experiments.status_bar_attention.study import looks, margin
 from experiments.workloads import AnswerForm, Ask, LimitPlace, phone_limit
 from serving.assembler import HandOff, assemble
 from serving.attention import read_packet
-from serving.errors import InequalityError, LabError
+from serving.errors import LabError
 
 ARMS: Final = tuple(
     arm
     for arm in ASKED_ARMS
-    if arm.name
-    in (BASE, NULL_REBUILD, "no-bar", "count", "short", "prose", "filler", "wrong-by-one", "after-question")
+    if arm.name in (BASE, NULL_REBUILD, NO_BAR, "count", "short", "prose", FILLER, WRONG, "after-question")
 )
 
 SEEDS: Final[Mapping[str, Mapping[int, int]]] = {
@@ -123,16 +122,13 @@ class StatusBarDecidedStudy(Study[LocalModel]):
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids and looks the same."""
 
-        def seen(record: TrialRecord) -> tuple[object, ...]:
-            return record.exchanges[0].prompt_token_ids, record.measures["decision bar"]
+        def seen(record: TrialRecord) -> dict[str, object]:
+            return {
+                "prompt ids": record.exchanges[0].prompt_token_ids,
+                "mass on the bar": record.measures["decision bar"],
+            }
 
-        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
-            if mine != remade:
-                raise InequalityError(
-                    f"Prompt or mass of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(mine)[:200],
-                    got=repr(remade)[:200],
-                )
+        check_null(records, base=BASE, null=NULL_REBUILD, seen=seen)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Mass per token by part, decisions, and the differences between arms."""

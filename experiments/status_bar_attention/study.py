@@ -19,16 +19,15 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.local_model import LocalModel, recorded
-from experiments.framework.measured import null_pairs
+from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
-from experiments.status_bar_attention.analysis import BASE, NO_BAR, analyse
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
+from experiments.status_bar_attention.analysis import analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE
 from serving.assembler import ToolStep
 from serving.attention import Capture, Reading, SegmentKind, Segments, read_packet
-from serving.errors import InequalityError, LabError
-
-NULL_REBUILD: Final = "null-rebuild"
+from serving.errors import LabError
 
 CALLS: Final = {"quick": (2,), "medium": (3,), "full": (1, 2, 3, 5, 10)}
 """Calls made before the question, by size; each is a task, and even seeds have no call left."""
@@ -69,12 +68,12 @@ ARMS: Final = (
     ),
     _bar("prose", PhoneBar.PROSE, "Prose", "The same as a sentence."),
     _bar(
-        "filler",
+        FILLER,
         PhoneBar.FILLER,
         "Filler",
         "As many tokens at the same place that say nothing of use: what the place alone gets.",
     ),
-    _bar("wrong-by-one", PhoneBar.WRONG_BY_ONE, "Wrong by one", "A bar whose verdict is wrong."),
+    _bar(WRONG, PhoneBar.WRONG_BY_ONE, "Wrong by one", "A bar whose verdict is wrong."),
 )
 
 
@@ -174,17 +173,15 @@ class StatusBarAttentionStudy(Study[LocalModel]):
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the same ids and looks the same."""
 
-        def seen(record: TrialRecord) -> tuple[object, ...]:
+        def seen(record: TrialRecord) -> dict[str, object]:
             (exchange,) = record.exchanges
-            return exchange.prompt_token_ids, exchange.output_token_ids, record.measures["decision bar"]
+            return {
+                "prompt ids": exchange.prompt_token_ids,
+                "output ids": exchange.output_token_ids,
+                "mass on the bar": record.measures["decision bar"],
+            }
 
-        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
-            if mine != remade:
-                raise InequalityError(
-                    f"Prompt, answer or mass of {spec.cluster}, rebuilt from a stored copy",
-                    expected=repr(mine)[:200],
-                    got=repr(remade)[:200],
-                )
+        check_null(records, base=BASE, null=NULL_REBUILD, seen=seen)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Mass per token by part, decisions, and the differences between arms."""

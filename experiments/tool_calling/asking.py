@@ -88,6 +88,7 @@ def ask(prompt: ToolPrompt, caller: ModelCaller, asking: Asking) -> CollectedTur
             decode=DecodeOptions(max_tokens=asking.max_tokens, tool_choice="auto"),
             salt=asking.salt,
             max_iterations=asking.max_iterations,
+            max_empty=0,  # whether it stops with an answer is what is asked
             run_id=f"{prompt.kind}-{prompt.seed}",
             surface=asking.surface,
         )

@@ -38,27 +38,33 @@ class ExpectedCall(Record):
 
 
 def time_in(city: str) -> ExpectedCall:
+    """The time in a city is asked for."""
     return ExpectedCall(name=GET_TIME, arguments={"city": city})
 
 
 def weather_in(city: str, days_ahead: int = 0) -> ExpectedCall:
+    """The weather of a city is asked for; 0 days ahead is today."""
     return ExpectedCall(name=GET_WEATHER, arguments={"city": city, "days_ahead": days_ahead})
 
 
 def converted(amount: Decimal | int, source: str, target: str) -> ExpectedCall:
+    """An amount is converted from one currency into another."""
     number = int(amount) if amount == int(amount) else float(amount)
     return ExpectedCall(name=CONVERT, arguments={"amount": number, "source": source, "target": target})
 
 
 def calculated(expression: str) -> ExpectedCall:
+    """An expression is calculated."""
     return ExpectedCall(name=CALCULATE, arguments={"expression": expression})
 
 
 def file_read(path: str) -> ExpectedCall:
+    """A file is read from its beginning."""
     return ExpectedCall(name=READ_FILE, arguments={"path": path, "start_line": 1, "max_lines": 200})
 
 
 def program(prints: str) -> ExpectedCall:
+    """A program, whatever its text, is run and prints this."""
     return ExpectedCall(name=RUN_PYTHON, arguments={}, prints=prints)
 
 

@@ -27,11 +27,6 @@ _SYLLABLES: Final = (
 )  # fmt: skip
 
 
-def person(rng: random.Random) -> str:
-    """A full name."""
-    return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
-
-
 def people(rng: random.Random, count: int) -> list[str]:
     """Different full names that share neither first nor last name; at most 24."""
     return [

@@ -287,12 +287,6 @@ class ContextManifest(Record):
         return digest(self.model_dump_json(exclude=left_out))
 
     @property
-    def rule_ids(self) -> tuple[str, ...]:
-        """Ids of the instructions and output contracts in force."""
-        rules = (Kind.INSTRUCTION, Kind.OUTPUT_CONTRACT)
-        return tuple(item.id for item in self.selected if item.kind in rules)
-
-    @property
     def prompt_tokens(self) -> int:
         """Tokens of the rendered prompt, framing included."""
         return self.budget.used

@@ -90,12 +90,6 @@ class Trajectory(Record):
             surface=surface,
         )
 
-    def produced(self, call: int) -> AssistantTurn | ToolStep | None:
-        """The turn that call number `call` produced when recorded; None for the call still to come."""
-        end = len(self.history(call))
-        turn = self.turns[end] if end < len(self.turns) else None
-        return None if isinstance(turn, UserTurn) else turn
-
     @property
     def _call_ends(self) -> tuple[int, ...]:
         """For every call, how many turns stand before what it produces."""

@@ -17,6 +17,7 @@ from serving.assembler.reuse import Reuse, WholeReason
 from serving.chat.cuts import Cuts
 from serving.chat.recent import Recent
 from serving.chat.tokenizer import ChatTokenizer, Encoded
+from serving.text import common_prefix
 
 TEXTS_KEPT: Final = 8
 """Whole texts: the last one of as many conversations, or the last few of one."""
@@ -198,15 +199,3 @@ def _up_to(known: _Text, index: int) -> _Text:
         known.places[:index],
         known.tokens_before[:index],
     )
-
-
-def common_prefix(one: str, other: str) -> int:
-    """How many characters the two begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one.startswith(other[low:middle], low):
-            low = middle
-        else:
-            high = middle - 1
-    return low

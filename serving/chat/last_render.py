@@ -14,16 +14,10 @@ class LastRender:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
+        self.identity: RendererIdentity = renderer.identity
+        self.added_tokens: tuple[AddedToken, ...] = renderer.added_tokens
         self._asked: tuple[Sequence[Message], Sequence[ToolSpec], Sequence[PacketSpan]] | None = None
         self._answer: Rendered | None = None
-
-    @property
-    def identity(self) -> RendererIdentity:
-        return self._renderer.identity
-
-    @property
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        return self._renderer.added_tokens
 
     @property
     def carrier(self) -> Carrier:

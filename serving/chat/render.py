@@ -55,6 +55,7 @@ class ChatRenderer:
         or an unknown dialect.
         """
         self.tokenizer = ChatTokenizer(folder) if tokenizer is None else tokenizer
+        self.added_tokens: tuple[AddedToken, ...] = self.tokenizer.added
         chosen = dialect_named(dialect)
         given = chosen.keywords(template_kwargs or {})
         self._keywords: dict[str, JsonValue] = {
@@ -82,11 +83,6 @@ class ChatRenderer:
         self._generation_prompts = [self._generation_prompt(compiled) for compiled in self._templates]
         self._watch = RewriteWatch(self._generation_prompts) if incremental else None
 
-    @property
-    def added_tokens(self) -> tuple[AddedToken, ...]:
-        """The tokenizer's added tokens, by text."""
-        return self.tokenizer.added
-
     @functools.cached_property
     def carrier(self) -> Carrier:
         """The carrier of dynamic text that this template gets on with (`carrier.py`)."""
@@ -100,10 +96,7 @@ class ChatRenderer:
         Raises: UsageError when the template refuses the messages, when a span names no place in them, or
         when the text holds an unpaired surrogate.
         """
-        body = Body(
-            [message.to_api() for message in messages], [tool.to_api() for tool in tools], tuple(messages)
-        )
-        return self._render(body, spans)
+        return self._render(_body(messages, tools), spans)
 
     def render_body(
         self, messages: Sequence[JsonObject], tools: Sequence[JsonObject], spans: Sequence[PacketSpan] = ()
@@ -113,8 +106,7 @@ class ChatRenderer:
 
     def render_text(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
         """The prompt as text; same errors as `render`."""
-        body = Body([m.to_api() for m in messages], [t.to_api() for t in tools], tuple(messages))
-        return self._text(*self._read(body))
+        return self._text(*self._read(_body(messages, tools)))
 
     def show(self, rendered: Rendered) -> list[ShownToken]:
         """Each token of the prompt with its text, added tokens marked."""
@@ -207,6 +199,12 @@ class _Compiled:
             # vLLM looks for the quoted word, no more.
             has_developer_role='"developer"' in source or "'developer'" in source,
         )
+
+
+def _body(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Body:
+    return Body(
+        [message.to_api() for message in messages], [tool.to_api() for tool in tools], tuple(messages)
+    )
 
 
 def _sha256(text: str) -> str:

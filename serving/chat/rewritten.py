@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from serving.assembler.reuse import RewriteKind, Rewritten
-from serving.chat.incremental import common_prefix
 from serving.chat.reading import Body
 from serving.chat.recent import Recent
 from serving.chat.traced import Run
+from serving.text import common_prefix
 
 RENDERINGS_KEPT: Final = 8
 """The last rendering of as many conversations, or the last few of one."""

@@ -45,6 +45,7 @@ class AsyncClient:
         server_fingerprint: str | None = None,
     ) -> None:
         self.base_url = api_root(base_url)
+        self._api_key = api_key
         self._idle_timeout_s = idle_timeout_s
         self._cpu_limits = cpu_limits
         self._server_fingerprint = server_fingerprint
@@ -116,7 +117,7 @@ class AsyncClient:
                     )
                     response = (await stack.enter_async_context(completion)).http_response
             except openai.APIStatusError as exc:
-                raise CallFailedError(_status_error(exc)) from exc
+                raise CallFailedError(_status_error(exc, self._api_key)) from exc
             except openai.APIConnectionError as exc:  # APITimeoutError is one
                 raise CallFailedError(_connection_error(exc, self.base_url, self._idle_timeout_s)) from exc
             await _require_event_stream(response)
@@ -156,8 +157,10 @@ async def _require_event_stream(response: httpx2.Response) -> None:
     raise CallFailedError(ExchangeError(kind=ErrorKind.BAD_DATA, sentence=sentence, body=body))
 
 
-def _status_error(exc: openai.APIStatusError) -> ExchangeError:
-    status, said = exc.status_code, exc.response.text[:_BODY_LIMIT]
+def _status_error(exc: openai.APIStatusError, api_key: str | None) -> ExchangeError:
+    status, text = exc.status_code, exc.response.text
+    # Servers that refuse a key quote it, and what they say is stored and shown.
+    said = (text.replace(api_key, "[API key]") if api_key else text)[:_BODY_LIMIT]
     sentence = f"Expected a stream, got HTTP {status}: {said.strip()[:300] or exc.response.reason_phrase}"
     return ExchangeError(kind=ErrorKind.HTTP_STATUS, sentence=sentence, status=status, body=said)
 

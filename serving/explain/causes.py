@@ -24,6 +24,10 @@ class MissCause(StrEnum):
     TRIMMED_HISTORY = "trimmed history"
     REWRITTEN_SUMMARY = "rewritten summary"
     EDITED_MIDDLE = "edited middle"
+    EPHEMERAL = "ephemeral text"
+    """What closed one request – a bar, a reminder, a note – and is not where it stood in the next."""
+    GROWN_MESSAGE = "grown message"
+    """The newest message went on in the next request instead of being followed by another."""
     REASONING_DROPPED = "reasoning dropped"
     REASONING_ECHOED = "reasoning echoed"
     TEMPLATE_ASYMMETRY = "template asymmetry"
@@ -105,6 +109,10 @@ _ADVICE: Mapping[MissCause, str] = MappingProxyType(
         MissCause.REWRITTEN_SUMMARY: "Append a new summary or status behind the history instead of rewriting "
         "the old one in place; compact rarely and much at once.",
         MissCause.EDITED_MIDDLE: "Append a correction at the end instead of changing a message that was sent.",
+        MissCause.EPHEMERAL: "Leave what closed a request where it stood, and put the new one behind it at the end: "
+        "an old status that stays costs its tokens once.",
+        MissCause.GROWN_MESSAGE: "Send what is new as messages of their own: the template closes every message, and "
+        "behind its old end all is computed again.",
         MissCause.REASONING_DROPPED: "Accept it once for each user message where the template drops reasoning, "
         "or use a template that keeps it; in a tool loop send `reasoning` back.",
         MissCause.REASONING_ECHOED: "Send reasoning back from the first request on or not at all.",

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from serving.explain.alignment import Edit, Fragment, first_edit, first_fragment
 from serving.explain.first_break import FirstBreak, first_break
 from serving.explain.place import Segment
 from serving.explain.turn import JsonObject, Turn, message_key, reasoning_of
-
-_CANDIDATES = 8
-"""How many places at which a changed history may go on are tried: short messages meet by accident."""
-
-
-class Edit(NamedTuple):
-    """The first change of the history: messages [stored_from, stored_to) became [sent_from, sent_to)."""
-
-    stored_from: int
-    stored_to: int
-    sent_from: int
-    sent_to: int
-    resumes: bool
-    """Whether messages that both sides have follow: a proof that it is one conversation."""
 
 
 class Change(NamedTuple):
@@ -48,20 +34,19 @@ class Difference:
     @cached_property
     def edit(self) -> Edit | None:
         """How the messages changed, the earlier reply counted as one; None where the request only adds some."""
-        stored, sent = self.stored.keys, self.sent.keys
-        same = _shared(stored, sent, 0, 0)
-        if same == len(stored):
-            return None
-        place = _resumes(stored[same:], sent[same:])
-        if place is None:
-            return Edit(same, len(stored), same, len(sent), resumes=False)
-        return Edit(same, same + place[0], same, same + place[1], resumes=True)
+        return first_edit(self.stored.keys, self.sent.keys)
+
+    @property
+    def at_edit(self) -> bool:
+        """Whether the tokens part no earlier than the messages do: the edit, not the template, is what broke."""
+        index = self.broken.sent.message_index
+        return self.edit is not None and not self.in_tools and (index is None or index >= self.edit.sent_from)
 
     @cached_property
     def change(self) -> Change | None:
         """The first text that changed, where one text of one message is all that did in it."""
         edit = self.edit
-        if edit is None or edit.sent_from >= len(self.sent.messages):
+        if edit is None or edit.removes or edit.inserts or edit.sent_from >= len(self.sent.messages):
             return None
         old, new = self.stored.history[edit.stored_from], self.sent.messages[edit.sent_from]
         if old.get("role") != new.get("role"):
@@ -78,6 +63,11 @@ class Difference:
             {**new, "content": "", "reasoning": "", "reasoning_content": ""}
         )
         return texts[0] if len(texts) == 1 and not other else None
+
+    @cached_property
+    def fragment(self) -> Fragment | None:
+        """The first stretch of `change` that became another."""
+        return None if self.change is None else first_fragment(self.change.stored, self.change.sent)
 
     @cached_property
     def appends(self) -> bool:
@@ -114,7 +104,8 @@ class Difference:
     def one_conversation(self) -> bool:
         """Whether it matters to more than one request: the head differs, or the same conversation goes on."""
         head = self.in_tools or self.broken.sent.role in ("system", "developer")
-        return head or self.later_turn or (self.edit is not None and self.edit.resumes)
+        resumes = self.edit is not None and self.edit.resumes
+        return head or resumes or self.later_turn or (self.fragment is not None and self.fragment.extends)
 
     @property
     def later_turn(self) -> bool:
@@ -138,32 +129,3 @@ def text_of(message: JsonObject) -> str:
     parts = content if isinstance(content, list) else []
     texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _shared(left: Sequence[str], right: Sequence[str], at_left: int, at_right: int) -> int:
-    count = 0
-    while at_left + count < len(left) and at_right + count < len(right):
-        if left[at_left + count] != right[at_right + count]:
-            break
-        count += 1
-    return count
-
-
-def _resumes(old: Sequence[str], new: Sequence[str]) -> tuple[int, int] | None:
-    """Where both histories go on together: the longest common run among the first few, in linear time."""
-    first: dict[str, int] = {}
-    for index, key in enumerate(old):
-        first.setdefault(key, index)
-    best: tuple[int, int, int] | None = None
-    tried = place = 0
-    while place < len(new) and tried < _CANDIDATES:
-        index = first.get(new[place], -1)
-        if index < 0:
-            place += 1
-            continue
-        run = _shared(old, new, index, place)
-        if best is None or run > best[0]:
-            best = (run, index, place)
-        tried += 1
-        place += run
-    return None if best is None else (best[1], best[2])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from serving.explain.causes import FROM_PREDICTION, MissCause
 from serving.explain.detectors import Finding, name_cause
-from serving.explain.difference import difference
+from serving.explain.difference import Difference, difference
 from serving.explain.first_break import FirstBreak
-from serving.explain.turn import Turn
+from serving.explain.turn import Turn, common_messages
 from serving.prefix import Cause, Prediction
 from serving.prefix.history import common_prefix
 from serving.prefix.prediction import id_array
@@ -35,13 +35,20 @@ class Miss:
 
 
 def explain_miss(
-    prediction: Prediction, sent: Turn | None, stored: Turn | None, *, reads_cache: bool = True
+    prediction: Prediction,
+    sent: Turn | None,
+    stored: Turn | None,
+    *,
+    before: Turn | None = None,
+    reads_cache: bool = True,
 ) -> Miss:
     """Name where the uncached tokens of a predicted request went.
 
     `stored` is the earlier request to hold it against: the predictor's nearest one, or an earlier turn of the
-    same conversation; None where nothing differs (`sent` may then be None too). `reads_cache` False: the
-    engine skipped its cache for this request (prompt log-probabilities).
+    same conversation; None where nothing differs (`sent` may then be None too). `before` is the turn that the
+    client went on from, where that is known: if it has more messages in common, it names the cause, and place and
+    counts stay those of `stored`. `reads_cache` False: the engine skipped its cache for this request (prompt
+    log-probabilities).
     """
     prompt, nearest = prediction.prompt_tokens, prediction.nearest
     if prediction.ceiling_tokens == 0:
@@ -56,7 +63,7 @@ def explain_miss(
     broken, finding = None, None
     if sent is not None and stored is not None and (parted := _parted(sent, stored)) is not None:
         found = difference(stored, sent, parted)
-        broken, finding = found.broken, name_cause(found)
+        broken, finding = found.broken, name_cause(_told_by(before, sent, found))
         # An earlier turn of the conversation reaches further than the nearest ids do.
         reach = max(shared, min(len(stored.ids), prompt))
         divergence, tokens[MissCause.NEW] = reach - shared, prompt - reach
@@ -70,6 +77,17 @@ def explain_miss(
     kept = {cause: count for cause, count in tokens.items() if count}
     assert sum(kept.values()) == prompt - cached
     return Miss(prompt, cached, kept, broken, finding or _without_difference(kept))
+
+
+def _told_by(before: Turn | None, sent: Turn, found: Difference) -> Difference:
+    """The difference to the turn before where that shows more than the nearest ids do.
+
+    Where histories begin elsewhere each time, the nearest is the one whose first words happen to be most alike.
+    """
+    if before is None or common_messages(before, sent) <= common_messages(found.stored, sent):
+        return found
+    parted = _parted(sent, before)
+    return found if parted is None else difference(before, sent, parted)
 
 
 def _parted(sent: Turn, stored: Turn) -> int | None:

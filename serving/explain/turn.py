@@ -136,6 +136,11 @@ def message_key(message: Mapping[str, JsonValue]) -> str:
     return json.dumps(printed, ensure_ascii=False)
 
 
+def common_messages(earlier: Turn, sent: Turn) -> int:
+    """How many different messages of a request an earlier one has too, its reply included."""
+    return len(set(sent.keys[: len(sent.messages)]).intersection(earlier.keys))
+
+
 def reasoning_of(message: Mapping[str, JsonValue]) -> str | None:
     """The reasoning of a message under either of its names; None: it has none."""
     for name in ("reasoning", "reasoning_content"):

@@ -20,7 +20,6 @@ class Converted:
     architecture: str
     max_position_embeddings: int
     weights_sha256: str
-    has_tools: bool
 
 
 def convert_gguf(gguf: Path, into: Path, *, progress: Progress) -> Converted:
@@ -42,7 +41,6 @@ def convert_gguf(gguf: Path, into: Path, *, progress: Progress) -> Converted:
         architecture=model.architecture,
         max_position_embeddings=model.max_position_embeddings,
         weights_sha256=digest,
-        has_tools="<tool_call>" in (model.chat_template or ""),
     )
 
 

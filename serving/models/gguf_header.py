@@ -49,7 +49,6 @@ class GgufHeader:
 
     metadata: Mapping[str, GgufValue]
     tensors: tuple[GgufTensor, ...]
-    file_bytes: int
 
 
 def read_gguf_header(path: Path) -> GgufHeader:
@@ -85,7 +84,7 @@ def _parse(view: mmap.mmap) -> GgufHeader:
         GgufTensor(name, shape, quantization, start + offset)
         for name, shape, quantization, offset in described
     )
-    return GgufHeader(MappingProxyType(metadata), tensors, len(view))
+    return GgufHeader(MappingProxyType(metadata), tensors)
 
 
 class _Cursor:

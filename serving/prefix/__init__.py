@@ -19,7 +19,7 @@ from serving.prefix.mirror import (
 from serving.prefix.pool import BlockPool
 from serving.prefix.prediction import Cause, Nearest, Prediction, PrefixRequest, Relation
 from serving.prefix.predictor import Predictor, predict
-from serving.prefix.rules import CacheKind, EngineTraits, Unsupported, require_supported, unsupported
+from serving.prefix.rules import CacheKind, EngineTraits, Unsupported, unsupported
 
 __all__ = [
     "AllBlocksCleared",
@@ -49,7 +49,6 @@ __all__ = [
     "bound_cached",
     "event_key",
     "predict",
-    "require_supported",
     "seed_from",
     "unsupported",
 ]

@@ -6,7 +6,6 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from serving.errors import UsageError
 from serving.prefix.keys import HashAlgorithm
 
 
@@ -80,14 +79,3 @@ def unsupported(traits: EngineTraits) -> tuple[Unsupported, ...]:
     }
     found |= {reason for reason, holds in conditions.items() if holds}
     return tuple(reason for reason in Unsupported if reason in found)
-
-
-def require_supported(traits: EngineTraits) -> None:
-    """Raise `UsageError` naming every reason, unless the predictor may speak for this engine."""
-    reasons = unsupported(traits)
-    if reasons:
-        raise UsageError(
-            "Cached tokens can be predicted for one full-attention cache group; here "
-            + "; ".join(reasons)
-            + ". Compare with what the server reports instead."
-        )

@@ -40,7 +40,7 @@ def test_nothing_that_a_terminal_obeys_or_a_reader_cannot_see_is_left(text: str,
     shown = visible(text, newlines=newlines)
     kept = "\n\t" if newlines else "\t"
     left = {unicodedata.category(char) for char in shown if char not in kept}
-    assert not left & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+    assert not left & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     shown.encode()
 
 
@@ -56,6 +56,7 @@ def test_ordinary_text_stays_as_it_is() -> None:
 def test_hidden_characters_are_seen_and_not_obeyed() -> None:
     assert visible("\x1b]0;t\x07\x7f\x9b2J") == "\\u001b]0;t\\u0007\\u007f\\u009b2J"
     assert visible("a\u202eb\u200bc\u2029\ud800\U000e0041") == "a\\u202eb\\u200bc\\u2029\\ud800\\U000e0041"
+    assert visible("\ue000\u2065") == "\\ue000\\u2065"  # a private one, and one that no font shows
     assert visible("a\nb\tc", newlines=False) == "a\\u000ab\tc"
 
 

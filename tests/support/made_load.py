@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from experiments.framework.trials import Measure, TrialRecord
 from experiments.latency.cells import base_load
+from experiments.latency.load import Loaded, Sent
 from serving.client import Arrival, Exchange, Surface, Timings, Usage
 from tests.support.made_record import made_record
 
@@ -38,6 +39,12 @@ def exchange_of(
             arrivals=tuple(Arrival(at_ns=at, tokens=1) for at in stamps),
         ),
     )
+
+
+def loaded_of(exchanges: Sequence[Exchange], *, full_to_s: float) -> Loaded:
+    """These calls as one load of single turns, full from the first of them to `full_to_s`."""
+    calls = tuple(Sent(exchange, place, 0, 0, 0.0) for place, exchange in enumerate(exchanges))
+    return Loaded(calls, exchanges[0].timings.sent_ns, round(full_to_s * 1e9))
 
 
 def record_of(arm: str, seed: int, measures: dict[str, Measure], **load: int | str) -> TrialRecord:

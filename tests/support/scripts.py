@@ -218,8 +218,11 @@ def steady(n: int, gap_ms: float, first_ms: float) -> Script:
     )
 
 
-def _failure(status: int) -> Script:
-    body = json.dumps({"error": {"message": f"the stub was told to answer {status}", "code": status}})
+QUOTED_KEY = "sk-quoted-by-the-server"
+
+
+def _failure(status: int, said: str = "the stub was told to answer") -> Script:
+    body = json.dumps({"error": {"message": f"{said} {status}", "code": status}})
     return Script((Send(0, body.encode()),), status=status, content_type="application/json")
 
 
@@ -294,6 +297,7 @@ SCRIPTS: Mapping[str, Callable[[], Script]] = {
     "bad-shape": lambda: Script((Send(10, ROLE), Send(20, b'data: {"choices": [{"delta": 7}]}\n\n'))),
     "not-a-stream": lambda: Script((Send(0, b'{"choices": []}'),), content_type="application/json"),
     "http-400": lambda: _failure(400),
+    "http-401": lambda: _failure(401, f"incorrect API key {QUOTED_KEY}:"),
     "http-503": lambda: _failure(503),
     "steady": lambda: steady(40, 10, 50),
     **{name: partial(timed, beats) for name, beats in TIMED.items()},

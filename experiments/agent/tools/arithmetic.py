@@ -26,7 +26,6 @@ _TOKEN: Final = re.compile(
     re.ASCII,
 )
 _PRECEDENCE: Final[Mapping[str, int]] = MappingProxyType({"+": 1, "-": 1, "*": 2, "/": 2, "//": 2, "%": 2})
-_POWER: Final = 3
 
 
 def evaluated(expression: str) -> Fraction:

@@ -184,6 +184,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def entry_of(path: str, name: str, directory: int, asked: str) -> Entry:
+    """What `name` in an open directory is, links not followed; `ToolError` about `asked` where it cannot be told."""
     try:
         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except OSError as error:
@@ -198,6 +199,7 @@ def entry_of(path: str, name: str, directory: int, asked: str) -> Entry:
 
 
 def require(found: Entry, kind: EntryKind, asked: str) -> None:
+    """Raise `ToolError` where an entry is of another kind."""
     if found.kind is not kind:
         hint = "; links are not followed" if found.kind is EntryKind.LINK else ""
         raise ToolError(f"{asked!r} is a {found.kind.value}, not a {kind.value}{hint}.")
@@ -205,6 +207,7 @@ def require(found: Entry, kind: EntryKind, asked: str) -> None:
 
 @contextmanager
 def opened(name: str, directory: int, asked: str) -> Iterator[int]:
+    """A descriptor to read from; `ToolError` about `asked` for what the system refuses then or while it is read."""
     try:
         handle = os.open(name, READ_FLAGS, dir_fd=directory)
     except OSError as error:
@@ -228,6 +231,7 @@ def _read_bounded(handle: int) -> bytes:
 
 
 def failure_of(asked: str, error: OSError) -> ToolError:
+    """The refusal of the system in words for the model."""
     if isinstance(error, FileNotFoundError):
         return ToolError(f"{asked!r} does not exist; look with list_dir or find_files.", Failure.NOT_FOUND)
     return ToolError(f"{asked!r} cannot be read: {error.strerror or type(error).__name__}.")

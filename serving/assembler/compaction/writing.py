@@ -88,6 +88,7 @@ def bullet(claim: Claim) -> str:
 
 
 def cited(source_id: str) -> str:
+    """An id as it stands between the brackets of a bullet."""
     # A call id is the model's own text: it may hold anything, also a line break and a heading.
     return source_id if _PLAIN_ID.fullmatch(source_id) else quoted(source_id)
 

@@ -53,12 +53,6 @@ def log_bytes(values: Floats) -> NDArray[np.uint8]:
     return np.clip(np.where(steps < 1, 0, steps), 0, 255).astype(np.uint8)
 
 
-def from_log_bytes(steps: NDArray[np.uint8]) -> Floats:
-    """What `log_bytes` gives back."""
-    values = 10.0 ** ((steps.astype(np.float64) - 255) * (DECADES / 254))
-    return np.where(steps == 0, 0, values).astype(np.float32)
-
-
 def linear_shorts(values: Floats) -> NDArray[np.uint16]:
     """Values of 0 … 1 in 65,535 equal steps."""
     return np.rint(np.clip(values, 0, 1) * 65535).astype(np.uint16)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from itertools import takewhile
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +14,7 @@ from serving.chat.dialect import JsonObject
 from serving.chat.survey.conversations import Step
 from serving.chat.template import ChatTemplate
 from serving.errors import UsageError
+from serving.text import common_prefix
 
 Encode = Callable[[str], Sequence[int]]
 """Text to token ids, added tokens recognised."""
@@ -137,7 +137,7 @@ def prove(renderer: TurnRenderer, step: Step, switches: Mapping[str, bool], enco
     output = _output(renderer, step, switches, prompt)
     measure: Callable[[str], Sequence[int]] = encode or (lambda text: [ord(char) for char in text])
     prompt_ids, stored = measure(prompt), [*measure(prompt), *measure(output or "")]
-    shared = _common(stored, measure(following))
+    shared = common_prefix(stored, measure(following))
     shown = {mark: mark in following for mark in (*step.answer.marks, *step.added_texts())}
     if shared < len(prompt_ids):
         kept = Kept.PART
@@ -181,7 +181,7 @@ def _difference(
     stored: str,
     following: str,
 ) -> Break:
-    at = _common(stored, following)
+    at = common_prefix(stored, following)
     return Break(
         place=_place(renderer, step, switches, prompt, at),
         at=at,
@@ -195,11 +195,7 @@ def _place(renderer: TurnRenderer, step: Step, switches: Mapping[str, bool], pro
     if at >= len(prompt):
         return Place.OUTPUT
     without = renderer.text(step.messages, step.tools, generation_prompt=False, given=switches)
-    if at >= _common(without, prompt):
+    if at >= common_prefix(without, prompt):
         return Place.GENERATION_PROMPT
     question = next(str(message["content"]) for message in step.messages if message["role"] == "user")
     return Place.HEAD if at <= prompt.find(question) else Place.HISTORY
-
-
-def _common(left: Sequence[object], right: Sequence[object]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))

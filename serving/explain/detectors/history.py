@@ -1,12 +1,14 @@
-"""The history itself: cut, replaced by a summary, edited, or another conversation."""
+"""The history itself: replaced by a summary, edited, or another conversation."""
 
 from __future__ import annotations
 
 import re
 
+from serving.explain.alignment import Edit, first_fragment
 from serving.explain.causes import MissCause
-from serving.explain.detectors.finding import Finding
-from serving.explain.difference import Change, Difference, Edit
+from serving.explain.detectors.finding import Finding, quoted
+from serving.explain.detectors.moved import messages, moved
+from serving.explain.difference import Change, Difference
 from serving.explain.turn import shared_characters
 
 _SUMMARY = re.compile(
@@ -15,6 +17,10 @@ _SUMMARY = re.compile(
 _HEADING = 120
 """How far into a message its heading may reach."""
 _SAME_SHARE = 0.8
+_RESULT_CHANGE = (
+    "Shorten results rarely and many at once: each time all behind the first of them is computed again. Never word the "
+    "replacement anew."
+)
 _HEAD_CHANGE = "Put what differs between requests behind what is the same in all of them."
 
 
@@ -23,7 +29,7 @@ def changed_history(difference: Difference) -> Finding | None:
     edit = difference.edit
     if edit is None:
         return None
-    finding = _dropped(edit) or _summarised(difference, edit) or _edited(difference, edit)
+    finding = moved(difference) or _summarised(difference, edit) or _edited(difference, edit)
     if finding is not None:
         return finding
     place = difference.broken.sent.words()
@@ -33,23 +39,13 @@ def changed_history(difference: Difference) -> Finding | None:
     )
 
 
-def _dropped(edit: Edit) -> Finding | None:
-    if not edit.resumes or edit.sent_from != edit.sent_to:
-        return None
-    return Finding(
-        MissCause.TRIMMED_HISTORY,
-        f"{_messages(edit.stored_from, edit.stored_to)} of the earlier request {_are(edit)} gone, and the rest "
-        "moved up.",
-    )
-
-
 def _summarised(difference: Difference, edit: Edit) -> Finding | None:
     gone, come = edit.stored_to - edit.stored_from, edit.sent_to - edit.sent_from
     if edit.resumes and 1 <= come < gone:
         new = f"message {edit.sent_from}" if come == 1 else f"{come} messages"
         return Finding(
             MissCause.REWRITTEN_SUMMARY,
-            f"{_messages(edit.stored_from, edit.stored_to)} of the earlier request became {new}.",
+            f"{messages(edit.stored_from, edit.stored_to)} of the earlier request became {new}.",
         )
     change = difference.change
     if change is None or not (edit.resumes or _is_system(difference, change)):
@@ -75,14 +71,21 @@ def _edited(difference: Difference, edit: Edit) -> Finding | None:
         )
     change = difference.change
     if change is not None and (edit.resumes or _is_same(difference, change)):
-        head = _is_system(difference, change) and not edit.resumes
-        return Finding(MissCause.EDITED_MIDDLE, _how(change), change=_HEAD_CHANGE if head else "")
+        return Finding(MissCause.EDITED_MIDDLE, _how(change), change=_kept_by(difference, edit, change))
     if edit.resumes:
         return Finding(
             MissCause.EDITED_MIDDLE,
-            f"{_messages(edit.sent_from, edit.sent_to)} changed, and messages that were sent already follow.",
+            f"{messages(edit.sent_from, edit.sent_to)} changed, and messages that were sent already follow.",
         )
     return None
+
+
+def _kept_by(difference: Difference, edit: Edit, change: Change) -> str:
+    """What would keep the prefix, where the cause's own advice is of another message."""
+    if _is_system(difference, change) and not edit.resumes:
+        return _HEAD_CHANGE
+    role = difference.sent.messages[change.message_index].get("role")
+    return _RESULT_CHANGE if role == "tool" and len(change.sent) < len(change.stored) else ""
 
 
 def _is_system(difference: Difference, change: Change) -> bool:
@@ -96,6 +99,8 @@ def _is_same(difference: Difference, change: Change) -> bool:
     """
     if difference.sent.messages[change.message_index].get("role") == "tool":
         return True  # `change` compares messages that answer the same call
+    if difference.fragment is not None and difference.fragment.extends:
+        return True
     shorter = min(len(change.stored), len(change.sent))
     begin = shared_characters(change.stored, change.sent)
     end = shared_characters(change.stored[::-1], change.sent[::-1])
@@ -104,16 +109,12 @@ def _is_same(difference: Difference, change: Change) -> bool:
 
 
 def _how(change: Change) -> str:
-    begin = shared_characters(change.stored, change.sent)
+    start, was, now, _ = first_fragment(change.stored, change.sent)
+    if not now:
+        what = f"{quoted(was)} was taken out"
+    else:
+        what = f"{quoted(was)} became {quoted(now)}" if was else f"{quoted(now)} was put in"
     return (
-        f"The {change.field} of message {change.message_index} changed from character {begin} on: it had "
+        f"The {change.field} of message {change.message_index} changed from character {start} on ({what}): it had "
         f"{len(change.stored):,} characters and has {len(change.sent):,}."
     )
-
-
-def _messages(start: int, end: int) -> str:
-    return f"Message {start}" if end - start == 1 else f"Messages {start} to {end - 1}"
-
-
-def _are(edit: Edit) -> str:
-    return "is" if edit.stored_to - edit.stored_from == 1 else "are"

@@ -12,6 +12,10 @@ from serving.explain.detectors.finding import Finding
 from serving.explain.difference import Difference
 from serving.explain.turn import JsonObject
 
+_ALL_FROM_THE_START = (
+    "Send all tools from the first request on, and say in the newest message which may be used: the conversation "
+    "stands behind the list, so a tool at its end moves all of it."
+)
 _FIXED_KEYS = "Print the schema of a tool from one source with one order of keys."
 
 
@@ -36,8 +40,12 @@ def tool_set(difference: Difference) -> Finding | None:
     removed = [name for name in was if name not in now]
     parts = [f"added {', '.join(added)}"] if added else []
     parts += [f"removed {', '.join(removed)}"] if removed else []
+    appended = bool(was) and now[: len(was)] == was
     return Finding(
-        MissCause.TOOL_SET, f"The tools are not the same: {'; '.join(parts) or 'one is there twice'}."
+        MissCause.TOOL_SET,
+        f"The tools are not the same: {'; '.join(parts) or 'one is there twice'}"
+        f"{' at the end of the list' if appended else ''}.",
+        change=_ALL_FROM_THE_START if appended else "",
     )
 
 

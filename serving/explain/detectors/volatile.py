@@ -22,6 +22,12 @@ _CLOCK = re.compile(
 """Dates, times of day and seconds or milliseconds since 1970 (of the years 2017 to 2039)."""
 _WORD = re.compile(r"[0-9A-Za-z_-]+")
 _NUMBER = re.compile(r"\d+")
+_LABEL = re.compile(
+    r"\b(?:the|it|its|is|was|at|as|of|on|current|currently|local|system|time|date|datetime|day|today|now|clock|timestamp"
+    r"|utc|gmt)\b",
+    re.IGNORECASE,
+)
+"""Words that name a time and say nothing else; in another language its label makes a time more than a time."""
 _WINDOW = 80
 _RESUMES = 12
 """Characters that must be the same behind a time before it counts as what broke the prefix; numbers and ids are
@@ -53,6 +59,26 @@ def volatile(difference: Difference) -> Finding | None:
     return None
 
 
+def passing_clock(difference: Difference) -> Finding | None:
+    """A time with no more than its label stands in a message on one side only."""
+    change, fragment = difference.change, difference.fragment
+    if change is None or fragment is None or not difference.at_edit or (fragment.was and fragment.now):
+        return None
+    text = fragment.was or fragment.now
+    rest, times = _CLOCK.subn("", text)
+    if not times or any(char.isalnum() for char in _LABEL.sub("", rest)):
+        return None
+    if difference.sent.messages[change.message_index].get("role") == "assistant":
+        return None
+    place = f"message {change.message_index}"
+    return Finding(
+        MissCause.CLOCK,
+        f"A time is gone from {place}, where it stood before: {quoted(text.strip())}."
+        if fragment.was
+        else f"A time stands in {place}, which had none before: {quoted(text.strip())}.",
+    )
+
+
 def changed_clock(difference: Difference) -> Pair | None:
     """The two times in which both sides part."""
     return _pair(difference, _CLOCK, _RESUMES)
@@ -65,7 +91,8 @@ def _pair(difference: Difference, pattern: re.Pattern[str], resumes: int) -> Pai
     if was is None or now is None or was[0] != now[0] or stored[was[0] : was[1]] == sent[now[0] : now[1]]:
         return None
     # Other volatile values may follow (date and time, step and id): they do not count as going on otherwise.
-    rest_was, rest_now = _steady(stored[was[1] : was[1] + _WINDOW]), _steady(sent[now[1] : now[1] + _WINDOW])
+    rest_was = steady_line(stored[was[1] : was[1] + _WINDOW])
+    rest_now = steady_line(sent[now[1] : now[1] + _WINDOW])
     if rest_was[:resumes] != rest_now[:resumes]:
         return None
     return Pair(stored[was[0] : was[1]], sent[now[0] : now[1]])
@@ -82,7 +109,8 @@ def _around(text: str, char: int, pattern: re.Pattern[str]) -> tuple[int, int] |
     return None
 
 
-def _steady(text: str) -> str:
+def steady_line(text: str) -> str:
+    """The first line of a text without its times, all numbers made alike."""
     return _NUMBER.sub("0", _CLOCK.sub("", text.partition("\n")[0]))
 
 

@@ -15,14 +15,17 @@ _DETAILS_FLAG = "start vLLM with --enable-prompt-tokens-details and --enable-pre
 
 
 def proven(claim: Claim, sentence: str) -> Finding:
+    """The claim holds; `sentence` is the evidence."""
     return Finding(claim=claim, verdict=Verdict.PROVEN, sentence=sentence)
 
 
 def refuted(claim: Claim, sentence: str) -> Finding:
+    """The claim does not hold; `sentence` is the evidence."""
     return Finding(claim=claim, verdict=Verdict.REFUTED, sentence=sentence)
 
 
 def unproven(claim: Claim, why: str) -> Finding:
+    """The claim stays open, and why."""
     return Finding(claim=claim, verdict=Verdict.UNPROVEN, sentence=why)
 
 

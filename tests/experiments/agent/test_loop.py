@@ -17,7 +17,7 @@ from experiments.agent.events import (
     ToolFinished,
     ToolStarted,
 )
-from experiments.agent.loop import CallFailedError, run_turn
+from experiments.agent.loop import EMPTY_MESSAGE, CallFailedError, run_turn
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tools import Toolbox
 from serving.assembler import (
@@ -78,6 +78,41 @@ def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: Toolbo
     forms = [event.said.form for event in events if isinstance(event, CallFinished)]
     assert forms == [CallForm.NATIVE, CallForm.NONE]
     assert len(caller.started) == 2
+
+
+@pytest.mark.parametrize("nothing", ["", " \n"])
+def test_an_empty_message_is_no_answer_and_the_model_is_asked_to_go_on(tools: Toolbox, nothing: str) -> None:
+    events, caller = play(
+        tools, exchange("", received("read_file", READ_A)), exchange(nothing), exchange("alpha")
+    )
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    assert answer.text == "alpha"
+    assert answer.trajectory.turns[-3:] == (
+        AssistantTurn(text=nothing),
+        UserTurn(text=EMPTY_MESSAGE),
+        AssistantTurn(text="alpha"),
+    )
+    assert len(caller.started) == 3
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_an_empty_message_more_than_is_allowed_is_the_answer(tools: Toolbox, allowed: int) -> None:
+    events, caller = play(tools, *[exchange("")] * 4, max_empty=allowed)
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    assert answer.text == ""
+    assert len(caller.started) == allowed + 1
+
+
+def test_a_turn_that_ends_while_the_model_is_asked_to_go_on_says_that_there_is_no_answer(
+    tools: Toolbox,
+) -> None:
+    events, _ = play(tools, *[exchange("")] * 4, max_iterations=2)
+    gave_up = events[-1]
+    assert isinstance(gave_up, GaveUp)
+    assert gave_up.reason is GaveUpReason.MAX_ITERATIONS
+    assert "there is none" in gave_up.sentence
 
 
 def test_every_request_repeats_the_one_before_and_adds_to_it(tools: Toolbox) -> None:

@@ -60,3 +60,27 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         "NOT_SET_ANYWHERE",
     )
     one_sentence(ctxlab("bench", "compare", tmp_path, tmp_path), "not a run folder")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("-c", ""), "at least one load"),
+        (("--prompt", ""), "at least one load"),
+        (("--prompt", "1"), "got 1 as prompt tokens"),
+        (("--hit", "150"), "got 150 as hit percent"),
+        (("-c", "1,1"), "every load once"),
+        (("-c", "", "--rate", "1e-300"), "as name"),
+        (("--device", "tpu"), "--device takes cpu or cuda"),
+        (("--dtype", "int8", "--files", "x"), "--dtype takes float32, bfloat16, float16"),
+        (("--url", "http://me:secret@127.0.0.1:1"), "without a user or password"),
+    ],
+    ids=" ".join,
+)
+def test_a_load_that_cannot_be_is_refused_before_anything_starts(
+    ctxlab: Run, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    done = ctxlab("bench", "--url", "http://127.0.0.1:1", "--out", tmp_path / "run", *words)
+    one_sentence(done, sentence)
+    assert done.code == 2 and not (tmp_path / "run").exists()
+    assert "secret" not in done.err

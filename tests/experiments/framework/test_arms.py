@@ -5,15 +5,13 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, JsonValue
+from pydantic import JsonValue
 
 from experiments.framework.arms import (
     Arm,
-    FactorPrefix,
     canonical,
     check_declared,
     diff_arms,
-    factors_of,
     resolve,
     whole_number,
 )
@@ -83,14 +81,6 @@ def test_the_text_shows_only_arms_that_differ() -> None:
     text = diff_arms(BASE, [arm("same"), arm("late", fault__clock="tail")]).to_text()
     assert text == 'fault.clock  (base null)\n    late  "tail"'
     assert "No factor differs" in diff_arms(BASE, [arm("same")]).to_text()
-
-
-def test_every_field_of_a_settings_model_becomes_a_factor() -> None:
-    class Policy(BaseModel):
-        budget: int = 4
-        bar: str | None = None
-
-    assert factors_of(FactorPrefix.POLICY, Policy()) == {"policy.budget": 4, "policy.bar": None}
 
 
 @given(st.lists(FACTORS, min_size=1, max_size=5))

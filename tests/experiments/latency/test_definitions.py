@@ -78,15 +78,29 @@ def test_a_stream_without_a_token_has_no_times() -> None:
     assert guidellm([Chunk(0.1, ChunkKind.ROLE, 0)]) == nothing
 
 
-def test_a_window_counts_the_tokens_in_it_and_the_calls_that_end_in_it() -> None:
+def test_a_window_counts_the_tokens_in_it_and_each_call_by_their_share() -> None:
     calls = [exchange_of(sent_s=0, arrivals_s=(1, 2, 3)), exchange_of(sent_s=1, arrivals_s=(1, 2, 9))]
     seen = in_window(calls, 2_000_000_000, 4_000_000_000)
     assert seen is not None
-    assert (seen.seconds, seen.requests_per_s, seen.output_tokens_per_s) == (2, 0.5, 2.0)
+    assert seen.seconds == 2
+    assert seen.requests_per_s == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert seen.output_tokens_per_s == 2.0
     run = whole_run(calls)
     assert run is not None
     assert (run.seconds, run.requests_per_s, run.output_tokens_per_s) == (10, 0.2, 0.6)
     assert in_window(calls, 5, 5) is None
+
+
+def test_clients_in_step_are_as_many_requests_a_second_as_they_send() -> None:
+    # Four clients, two rounds of 10 s each; the window ends with the first client that has nothing left to send.
+    calls = [
+        exchange_of(sent_s=10 * turn, arrivals_s=(*range(1, 10), 10 + late / 100))
+        for turn in range(2)
+        for late in range(4)
+    ]
+    seen = in_window(calls, 0, 20_000_000_001)
+    assert seen is not None
+    assert seen.requests_per_s == pytest.approx(4 / 10, rel=0.05)
 
 
 def test_the_scripted_events_are_json() -> None:

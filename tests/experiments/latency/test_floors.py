@@ -22,6 +22,7 @@ QWEN3 = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "vocab_size": 151936,
+    "hidden_act": "silu",
 }
 FIGURES = ModelFigures(
     layers=2, hidden=8, intermediate=16, heads=2, kv_heads=1, head_dim=4, vocabulary=32, bytes_per_number=4
@@ -37,6 +38,30 @@ def test_the_figures_of_qwen3_have_as_many_weights_as_the_model_has(tmp_path: Pa
     assert figures.layer_weights == pytest.approx(0.44e9, rel=0.01)
     assert figures.layer_weights + figures.score_weights == pytest.approx(0.596e9, rel=0.01)
     assert figures.kv_bytes == 2 * 28 * 8 * 128 * 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"quantization_config": {"bits": 4}},
+        {"sliding_window": 4096},
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        {"hidden_act": "gelu"},
+        {"kv_lora_rank": 512},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_a_model_that_does_less_work_than_is_counted_has_no_floor(
+    tmp_path: Path, more: dict[str, object]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN3, **more}))
+    assert read_figures(tmp_path, "float32") is None
+
+
+def test_a_window_that_is_switched_off_leaves_the_floor(tmp_path: Path) -> None:
+    unused = {"sliding_window": 32768, "use_sliding_window": False, "quantization_config": None}
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN3, **unused}))
+    assert read_figures(tmp_path, "float32") is not None
 
 
 def test_a_model_with_experts_or_an_unknown_type_has_no_floor(tmp_path: Path) -> None:

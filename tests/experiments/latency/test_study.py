@@ -1,19 +1,23 @@
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from experiments.framework import Size, StoppedError, publish, run_study
+from experiments.framework import Arm, Size, StoppedError, publish, run_study
 from experiments.framework.records import count_attempts, read_records
 from experiments.latency import cells
+from experiments.latency.analysis import analyse
 from experiments.latency.compare import compare_runs, comparison_table
 from experiments.latency.export import COLUMNS, export_csv
 from experiments.latency.study import LatencyStudy
 from experiments.latency.target import serve_urls
 from experiments.latency.workload import Shape
 from serving.errors import InequalityError, UsageError
+from tests.support.made_load import record_of
 from tests.support.stub import Stub, running_stub
 
 SHAPE = Shape(prompt_tokens=70, output_tokens=4)
@@ -97,6 +101,22 @@ def test_two_runs_are_compared_cell_by_cell_and_seed_by_seed(folder: Path) -> No
     assert len(comparison_table(found).rows) == len(found.differences)
 
 
+def test_runs_of_unlike_machines_engines_and_code_say_so(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert compare_runs(folder, copy).differing == {}
+    info = json.loads((copy / "run.json").read_text())
+    next(iter(info["environments"].values()))["facts"] |= {
+        "engine": "vllm 9",
+        "asked_from": "another, 64 cores",
+    }
+    info["sessions"][0]["platform"] = "elsewhere"
+    (copy / "run.json").write_text(json.dumps(info))
+    differing = compare_runs(folder, copy).differing
+    assert differing.keys() == {"engine", "asked_from", "platform"}
+    assert differing["engine"] == ("vllm 0.32.0", "vllm 9")
+
+
 def test_a_folder_of_another_study_is_not_compared(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run folder"):
         compare_runs(folder, tmp_path)
@@ -135,6 +155,35 @@ def test_several_servers_are_worked_through_as_one_queue(stub: Stub, tmp_path: P
             urls, key=[*dict.fromkeys(urls)].index
         )  # one server is done before the next begins
         assert len(other.all_logs()) > 0
+
+
+def test_the_ceilings_are_measured_once_whatever_the_number_of_servers() -> None:
+    made = LatencyStudy("m", loads=LOADS[:1], urls=("http://a", "http://b"), with_ceilings=True)
+    assert [arm.name for arm in made.arms] == [LOADS[0].name, "ceilings", "again", f"s2-{LOADS[0].name}"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "urls", "sentence"),
+    [
+        ((), (), "at least one load"),
+        ((LOADS[0], LOADS[0]), (), "every load once"),
+        (LOADS[:1], ("http://a", "http://a"), "every server once"),
+    ],
+)
+def test_no_load_and_a_load_or_server_given_twice_are_refused(
+    loads: tuple[Arm, ...], urls: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        LatencyStudy("m", loads=loads, urls=urls)
+
+
+def test_a_client_that_was_late_is_named_in_the_conclusion() -> None:
+    def conclusion(late_s: float) -> str:
+        record = record_of(LOADS[5].name, 0, {"late_max_s": late_s}, rate_per_s=2, kind="poisson")
+        return analyse(LOADS, [record]).conclusion
+
+    assert "the client itself sent a request 0.2 s after it was due" in conclusion(0.2)
+    assert "client itself" not in conclusion(0.01)
 
 
 def test_a_server_that_reports_more_reuse_than_was_asked_stops_the_run(tmp_path: Path) -> None:

@@ -99,5 +99,22 @@ def test_a_series_that_grows_to_its_end_never_settles() -> None:
     assert found.dropped == 0
 
 
+def test_noise_is_not_called_unsteady() -> None:
+    rng = np.random.default_rng(0)
+    found = [settle(1 + rng.exponential(1.0, size=16)) for _ in range(100)]
+    assert sum(one.reached is False for one in found) <= 2
+
+
+def test_a_queue_that_grows_slowly_through_the_noise_is_unsteady() -> None:
+    rng = np.random.default_rng(0)
+    found = [settle(np.linspace(1, 2, 64) + rng.normal(0, 0.15, size=64)) for _ in range(20)]
+    assert all(one.reached is False and one.dropped == 0 for one in found)
+
+
+def test_equal_latencies_are_steady() -> None:
+    found = settle([1.0] * 20)
+    assert (found.dropped, found.reached) == (0, True)
+
+
 def test_a_short_series_tells_nothing() -> None:
     assert settle([1.0] * 5).reached is None

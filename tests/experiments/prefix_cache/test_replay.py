@@ -116,6 +116,11 @@ def test_a_clock_is_called_a_clock(outcomes: dict[str, TrialOutcome]) -> None:
         assert call.named[MissCause.CLOCK.value] > call.named.get(MissCause.NEW.value, 0)
 
 
+def test_a_bar_that_is_replaced_is_called_ephemeral(outcomes: dict[str, TrialOutcome]) -> None:
+    for call in outcomes["bar-replace-response"].calls[1:]:
+        assert call.named[MissCause.EPHEMERAL.value] > 0
+
+
 def test_token_ids_are_those_of_the_messages(outcomes: dict[str, TrialOutcome], folder: Path) -> None:
     by_ids, by_messages = outcomes["token-in"], outcomes[APPEND_ONLY]
     assert [e.prompt_token_ids for e in by_ids.exchanges] == [
@@ -184,6 +189,18 @@ def test_a_full_replay_of_all_arms_shows_what_each_of_them_says(folder: Path, tm
             (record,) = workload.of(arm.name)
             for call in record.calls:
                 assert sum(call.named.values()) == (call.prompt_tokens or 0) - (call.cached_tokens or 0)
+
+    def causes(arm: str) -> set[str]:
+        (record,) = main.of(arm)
+        return {cause for call in record.calls for cause in call.named if MissCause(cause).avoidable}
+
+    assert not any(MissCause.BRANCHED in call.named for record in main.records for call in record.calls)
+    assert causes("sliding-window") == causes("sliding-window-10") == {MissCause.TRIMMED_HISTORY}
+    assert causes("text-transcript") == {MissCause.GROWN_MESSAGE}
+    assert causes("text-transcript-moving-head") == {MissCause.COUNTER}
+    assert causes("clock-last-message") == causes("clock-last-user-message") == {MissCause.CLOCK}
+    for short in ("tail", "user", "response"):
+        assert causes(f"bar-replace-{short}") == {MissCause.EPHEMERAL}
 
     def lost(workload, arm: str) -> float:
         return (workload.ceiling(arm) or 0) - (workload.cached(arm) or 0)

@@ -121,8 +121,6 @@ def test_the_calls_of_a_run_are_the_turns_that_the_model_wrote() -> None:
     )
     assert run.calls == 4
     assert [len(run.history(call)) for call in range(run.calls)] == [1, 2, 3, 5]
-    assert run.produced(0) == run.turns[1]
-    assert run.produced(3) is None
     with pytest.raises(UsageError, match="calls 0 to 3, but call 4"):
         run.history(4)
 

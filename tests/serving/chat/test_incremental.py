@@ -17,10 +17,11 @@ from serving.assembler.packet import Message, PacketSpan, ToolCall, ToolSpec
 from serving.assembler.renderer import Rendered
 from serving.assembler.reuse import Reuse, WholeReason
 from serving.chat import ChatRenderer
-from serving.chat.incremental import common_prefix, encoder_of
+from serving.chat.incremental import encoder_of
 from serving.chat.tokenizer import ChatTokenizer
 from serving.errors import UsageError
 from serving.models import ensure
+from serving.text import common_prefix
 from tests.support.examples import FULL
 
 Body = dict[str, Any]

@@ -22,7 +22,7 @@ from serving.client import (
 from serving.client.async_client import api_root
 from serving.errors import LabError, UsageError
 from tests.support.asking import ask
-from tests.support.scripts import PROMPT_IDS
+from tests.support.scripts import PROMPT_IDS, QUOTED_KEY
 
 
 def events_of(client, request):
@@ -165,6 +165,16 @@ def test_a_failure_keeps_what_arrived_and_is_the_last_event(client, script, kind
 
 def test_the_servers_own_words_are_kept(client):
     assert "told to answer 400" in client.chat(ask("http-400")).error.body
+
+
+def test_a_key_that_the_server_quotes_is_not_kept(stub):
+    async def refused() -> Exchange:
+        async with AsyncClient(stub.base_url, QUOTED_KEY) as client:
+            return await client.chat(ask("http-401"))
+
+    exchange = asyncio.run(refused())
+    assert "incorrect API key [API key]" in exchange.error.sentence
+    assert QUOTED_KEY not in exchange.model_dump_json()
 
 
 def test_nobody_is_asked_twice(client, stub):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serving.chat import ChatRenderer, DialectName
-from serving.explain import Difference, Finding, MissCause, difference, name_cause, turn_of
+from serving.explain import Difference, MissCause, difference, name_cause, turn_of
 from serving.explain.turn import Turn
 from serving.prefix.history import common_prefix
 from serving.prefix.prediction import id_array
@@ -106,11 +106,41 @@ def test_a_message_put_before_others_is_an_edit(compare: Compared) -> None:
     assert "2 messages inserted" in found.detail
 
 
-def test_a_status_at_the_end_that_does_not_stay_is_an_edit(compare: Compared) -> None:
+def test_a_status_at_the_end_that_does_not_stay_is_ephemeral(compare: Compared) -> None:
     with_status = user(f"{QUESTION['content']}\n[09:00:11, two berths seen]")
     found = compare([RULES, with_status], [RULES, QUESTION, ANSWER, NEXT])
-    assert cause(found) is MissCause.EDITED_MIDDLE
+    finding = name_cause(found)
+    assert finding.cause is MissCause.EPHEMERAL
+    assert "'[09:00:11, two berths seen]'" in finding.detail
     assert found.broken.stored.message_index == 1
+
+
+def test_a_status_that_stands_at_the_end_again_is_named_with_both_places(compare: Compared) -> None:
+    bars = [user(f"<status>\nseen: {count}\n</status>") for count in (1, 2)]
+    used = [assistant("", calls=[call("look", "{}")]), result("four")]
+    finding = name_cause(compare([RULES, QUESTION, bars[0]], [RULES, QUESTION, *used, bars[1]]))
+    assert finding.cause is MissCause.EPHEMERAL
+    assert finding.detail == (
+        r"Message 2 of the earlier request ('<status>\nseen: 1\n</status>') is not where it stood, and one of that "
+        "form is message 4 now."
+    )
+
+
+def test_a_reminder_that_follows_the_end_unchanged_is_ephemeral(compare: Compared) -> None:
+    reminder = user("Remember: one sentence.")
+    sent = [RULES, QUESTION, ANSWER, NEXT, reminder]
+    assert cause(compare([RULES, QUESTION, reminder], sent)) is MissCause.EPHEMERAL
+
+
+def test_a_question_edited_in_place_is_no_ephemeral_text(compare: Compared) -> None:
+    asked = [RULES, QUESTION, ANSWER]
+    found = compare([*asked, NEXT], [*asked, user("Where is the crane?"), ANSWER, user("Thanks.")])
+    assert cause(found) is MissCause.BRANCHED
+
+
+def test_questions_that_differ_in_a_number_are_no_counter_where_a_window_slides(compare: Compared) -> None:
+    asked = [message for depth in (4, 7, 9) for message in (user(f"How deep is berth {depth}?"), ANSWER)]
+    assert cause(compare([RULES, *asked, NEXT], [RULES, *asked[2:], NEXT])) is MissCause.TRIMMED_HISTORY
 
 
 def test_stripped_white_space_is_named(compare: Compared) -> None:
@@ -130,7 +160,10 @@ def test_a_reply_that_was_stripped_before_it_was_sent_back(renderers: dict[str, 
 def test_tools_that_come_and_go_are_named(compare: Compared) -> None:
     old, new = [tool("look")], [tool("look"), tool("list")]
     found = compare([RULES, QUESTION], [RULES, QUESTION, ANSWER, NEXT], old_tools=old, new_tools=new)
-    assert name_cause(found) == Finding(MissCause.TOOL_SET, "The tools are not the same: added list.")
+    finding = name_cause(found)
+    assert finding.cause is MissCause.TOOL_SET
+    assert finding.detail == "The tools are not the same: added list at the end of the list."
+    assert "from the first request on" in finding.advice
     back = compare([RULES, QUESTION], [RULES, QUESTION, ANSWER, NEXT], old_tools=new)
     assert "removed look, list" in name_cause(back).detail
 

@@ -26,7 +26,7 @@ def header(vocabulary: int, hidden: int) -> GgufHeader:
     shapes = {"token_embd.weight": (vocabulary, hidden), "output_norm.weight": (hidden,)}
     shapes |= {f"blk.0.{p}.weight": (hidden,) if "norm" in p else (hidden, hidden) for p in PARTS}
     tensors = tuple(GgufTensor(name, shape, 0, 32) for name, shape in shapes.items())
-    return GgufHeader({}, tensors, 10**9)
+    return GgufHeader({}, tensors)
 
 
 @given(vocabulary=st.integers(1, 300_000), hidden=st.sampled_from([8, 64, 896, 5120]))

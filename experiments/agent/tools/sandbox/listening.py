@@ -69,7 +69,6 @@ class _Listening:
 
     def __init__(self, child: subprocess.Popen[bytes], status: io.FileIO, limits: Limits) -> None:
         assert child.stdout is not None and child.stderr is not None
-        self._child = child
         self._limits = limits
         self._streams: tuple[IO[bytes], ...] = (child.stdout, child.stderr, status)
         self.said = tuple(bytearray() for _ in self._streams)
