@@ -59,8 +59,9 @@ def test_a_lesson_is_short_and_stored_without_outputs(path: Path) -> None:
             assert cell.execution_count is None
 
 
-@pytest.mark.parametrize(("number", "path"), enumerate(NOTEBOOKS, 1), ids=[path.stem for path in NOTEBOOKS])
-def test_a_lesson_says_where_it_stands_in_the_course(number: int, path: Path) -> None:
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_lesson_says_where_it_stands_in_the_course(path: Path) -> None:
+    number = NOTEBOOKS.index(path) + 1
     first = nbformat.read(path, as_version=4).cells[0].source
     around = {at: NOTEBOOKS[at - 1].name for at in (number - 1, number + 1) if 1 <= at <= len(NOTEBOOKS)}
     assert path.name.startswith(f"{number:02}_")
