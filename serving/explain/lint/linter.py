@@ -19,7 +19,7 @@ from serving.explain.lint.reader import LogReader, RawLine
 from serving.explain.lint.replies import ReplyIds, generated_ids, reply_tokens
 from serving.explain.lint.usage import Expected, UsageFlag, check_usage
 from serving.explain.miss import Miss, explain_miss
-from serving.explain.turn import message_key, reasoning_of
+from serving.explain.turn import Turn, common_messages, reasoning_of
 from serving.prefix import Prediction, Predictor, Relation
 from serving.prefix.prediction import hit_tokens
 
@@ -143,7 +143,7 @@ class Linter:
         prediction = self._predictor.predict_next(prompt, entry.cache_salt)
         sent = entry_turn(entry, renderer, rendered, generated)
         try:
-            reference = self._reference(entry, prediction)
+            reference = self._reference(sent, prediction)
             stored = None if reference is None else self._earlier.turn(reference)
             miss = explain_miss(prediction, sent, stored, reads_cache=entry.reads_cache)
             possible = max(miss.cached_tokens, self._possible(entry, prediction, rendered))
@@ -168,17 +168,16 @@ class Linter:
             silent_reasoning=self._silent_reasoning(entry),
         )
 
-    def _reference(self, entry: LogEntry, prediction: Prediction) -> int | None:
+    def _reference(self, sent: Turn, prediction: Prediction) -> int | None:
         """The earlier request to hold this one against; None where it leaves none."""
         nearest = prediction.nearest
         if nearest is None or nearest.relation is not Relation.DIVERGES or prediction.ceiling_tokens == 0:
             return None
-        before = self._conversations.turn_before(entry.messages)
+        before = self._conversations.turn_before(sent.messages)
         if before is None or before == nearest.index:
             return nearest.index
-        sent = {message_key(message) for message in entry.messages}
         common = {
-            index: len(sent.intersection(self._earlier.turn(index).keys)) for index in (nearest.index, before)
+            index: common_messages(self._earlier.turn(index), sent) for index in (nearest.index, before)
         }
         return before if common[before] > common[nearest.index] else nearest.index
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +33,7 @@ WORDS = (
 )
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 Cause = MissCause
+Named = Callable[..., MissCause | None]
 
 
 @dataclass
@@ -74,11 +75,11 @@ def conversations(draw: st.DrawFn) -> Conversation:
 
 
 @pytest.fixture(scope="module")
-def named(models: dict[str, Path]) -> Callable[..., MissCause | None]:
+def named(models: dict[str, Path]) -> Named:
     renderer = ChatRenderer(models["qwen2_5"])
 
     def run(
-        made: Conversation, sent: list[Body], old_tools: list[Body] = (), new_tools: list[Body] = ()
+        made: Conversation, sent: list[Body], old_tools: Sequence[Body] = (), new_tools: Sequence[Body] = ()
     ) -> MissCause | None:
         stored = turn_of(renderer, made.stored, old_tools, reply=made.reply if made.told else None)
         now = turn_of(renderer, sent, new_tools)
@@ -86,9 +87,6 @@ def named(models: dict[str, Path]) -> Callable[..., MissCause | None]:
         return None if shared == len(stored.ids) else name_cause(difference(stored, now, shared)).cause
 
     return run
-
-
-Named = Callable[..., "MissCause | None"]
 
 
 def with_text(message: Body, text: str) -> Body:
