@@ -75,7 +75,7 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         (("--dtype", "int8", "--files", "x"), "--dtype takes float32, bfloat16, float16"),
         (("--url", "http://me:secret@127.0.0.1:1"), "without a user or password"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "refused",
 )
 def test_a_load_that_cannot_be_is_refused_before_anything_starts(
     ctxlab: Run, tmp_path: Path, words: tuple[str, ...], sentence: str
