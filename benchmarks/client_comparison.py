@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 from benchmarks.client_kept import kept_in
 from benchmarks.client_peers import Call
 from benchmarks.client_process import TIMEOUT_S, Clock, Watch, told_by
-from experiments.cli.serve import ending_politely
+from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bootstrap
 from experiments.latency import definitions
 from experiments.latency.definitions import CallTimes, Chunk, ChunkKind

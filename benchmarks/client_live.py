@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from benchmarks.client_kept import kept_in
 from benchmarks.client_peers import Reported
 from benchmarks.client_process import TIMEOUT_S, Clock, told_by
-from experiments.cli.serve import ending_politely
+from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bounded
 from serving.errors import LabError
 from serving.text import server_root

@@ -108,19 +108,24 @@ def _spelt(char: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-def common_prefix(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many elements two sequences begin with alike: characters, token ids, messages."""
+def common_prefix(one: Sequence[object], other: Sequence[object], *, start: int = 0) -> int:
+    """How many elements two sequences begin with alike, of which `start` are known to be.
+
+    Characters of two texts, or token ids, or messages; `serving.prefix` has its own for arrays of ids.
+    """
+    shortest = min(len(one), len(other))
     if isinstance(one, str) and isinstance(other, str):
-        return _common_characters(one, other)
-    return next(
-        (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
+        return _common_characters(one, other, min(start, shortest), shortest)
+    return next((index for index in range(start, shortest) if one[index] != other[index]), shortest)
 
 
-def _common_characters(one: str, other: str) -> int:
-    """Halves what is left instead of going through it: texts are long, and Python compares stretches fast."""
-    low, high = 0, min(len(one), len(other))
+def _common_characters(one: str, other: str, low: int, high: int) -> int:
+    """Gallops, then halves what is left: differences lie near the beginning, and Python compares stretches fast."""
+    step = 256
+    while low + step <= high and one.startswith(other[low : low + step], low):
+        low += step
+        step *= 2
+    high = min(high, low + step)
     while low < high:
         middle = (low + high + 1) // 2
         if one.startswith(other[low:middle], low):

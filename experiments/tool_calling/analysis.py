@@ -119,7 +119,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
                 continue
             share: Interval = wilson(right, total)
             label = f"{kind.value}: {arm.title.lower()}"
-            bars.append(Bar(label=label, value=share.estimate, low=share.low, high=share.high))
+            bars.append(Bar.of(label, share))
             forms = form_counts(own)
             if sum(forms.values()):
                 stacks.append(Stack(label=label, values=tuple(float(forms[form]) for form in FORMS)))

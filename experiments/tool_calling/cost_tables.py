@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.measured import agreement
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Interval,
@@ -44,8 +45,7 @@ def analyse_cost(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysi
 
 def _conclusion(records: Sequence[TrialRecord]) -> Iterator[str]:
     calls = [call for record in records for call in record.calls]
-    agreed = sum(call.predicted_tokens == call.cached_tokens for call in calls)
-    yield f"Predicted and reported cached tokens agree in {agreed} of {len(calls)} calls."
+    yield agreement(calls)
     first, later = _mean(ttft(records, AUTO, first_call)), _mean(ttft(records, AUTO, later_call))
     if first is not None and later is not None:
         yield (
@@ -159,9 +159,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
         for name, chosen in _CHOSEN.items():
             waits = _mean(ttft(records, arm.name, chosen))
             if waits is not None:
-                bars.append(
-                    Bar(label=f"{arm.title}: {name}", value=waits.estimate, low=waits.low, high=waits.high)
-                )
+                bars.append(Bar.of(f"{arm.title}: {name}", waits))
     yield BarFigure(
         name="waiting",
         title="Waiting for the first token",

@@ -103,12 +103,7 @@ class ToolCallingStudy(Study[ServedModel]):
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:
         """A prompt of every class before the next seed, so that a run that is cut short has all classes."""
-        return tuple(
-            TrialSpec(task=kind.value, seed=seed, repeat=repeat)
-            for repeat in range(size.repeats)
-            for seed in range(size.seeds)
-            for kind in PromptClass
-        )
+        return size.each(kind.value for kind in PromptClass)
 
     def applies(self, arm: Arm, spec: TrialSpec) -> bool:
         """A call is never required where none is right; the null arm repeats the first prompts of each class."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from serving.explain.turn import shared_characters
+from serving.text import common_prefix
 
 _CANDIDATES = 8
 """How many places at which a changed sequence may go on are tried: short messages meet by accident."""
@@ -59,7 +59,7 @@ def first_edit(stored: Sequence[str], sent: Sequence[str]) -> Edit | None:
 
 def first_fragment(stored: str, sent: str) -> Fragment:
     """The first stretch that changed between two texts that are not equal."""
-    start = shared_characters(stored, sent)
+    start = common_prefix(stored, sent)
     old, new = stored[start:].split("\n"), sent[start:].split("\n")
     edit = first_edit(old, new)
     if edit is not None and edit.resumes and any(old[edit.stored_to :]):
@@ -69,7 +69,7 @@ def first_fragment(stored: str, sent: str) -> Fragment:
         now = "".join(f"{line}\n" for line in new[: edit.sent_to])
     else:
         was, now, extends = stored[start:], sent[start:], False
-    end = shared_characters(was[::-1], now[::-1])
+    end = common_prefix(was[::-1], now[::-1])
     return Fragment(start, was[: len(was) - end], now[: len(now) - end], extends)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from serving.assembler import FRAMING
 from serving.explain.place import Place, locate
-from serving.explain.turn import Turn, shared_characters
+from serving.explain.turn import Turn
+from serving.text import common_prefix
 
 _QUOTED_TOKENS = 12
 _LEAD_CHARACTERS = 40
@@ -75,7 +76,7 @@ def first_break(sent: Turn, stored: Turn, position: int) -> FirstBreak:
     """
     start = _start(sent, position)
     # A decoded half character is one replacement mark, so the count may be a few too high.
-    character = shared_characters(stored.text, sent.text, max(min(start, len(sent.text)) - 4, 0))
+    character = common_prefix(stored.text, sent.text, start=max(min(start, len(sent.text)) - 4, 0))
     token = max(len(turn.decode(position, position + 1)) for turn in (stored, sent))
     # The same text in other tokens: the place is where the tokens part, not where the texts do.
     there = start if character >= start + token else character

@@ -148,21 +148,3 @@ def reasoning_of(message: Mapping[str, JsonValue]) -> str | None:
         if isinstance(value, str) and value:
             return value
     return None
-
-
-def shared_characters(left: str, right: str, start: int = 0) -> int:
-    """Count the leading characters in common, of which `start` are known to be."""
-    low, high = start, min(len(left), len(right))
-    step = 256
-    # Differences lie near the start far more often than not, so gallop before bisecting.
-    while low + step <= high and left[low : low + step] == right[low : low + step]:
-        low += step
-        step *= 2
-    high = min(high, low + step)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left[low:middle] == right[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import UsageError
-from serving.text import find_surrogate, require_unicode_text, server_root, visible
+from serving.text import common_prefix, find_surrogate, require_unicode_text, server_root, visible
 
 
 @given(st.text(alphabet=st.characters()))
@@ -96,3 +96,22 @@ def test_what_no_client_could_use_is_no_servers_url(url: str) -> None:
 def test_any_text_is_a_url_or_is_refused(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert not server_root(text).endswith("/")
+
+
+@given(
+    st.text("ab", max_size=20),
+    st.integers(0, 300),
+    st.text("ab", max_size=20),
+    st.text("ab", max_size=20),
+    st.data(),
+)
+def test_a_common_prefix_is_alike_and_cannot_be_longer_for_texts_as_for_lists(
+    word: str, times: int, one: str, other: str, data: st.DataObject
+) -> None:
+    left, right = word * times + one, word * times + other
+    found = common_prefix(left, right)
+    assert left[:found] == right[:found]
+    assert found in (len(left), len(right)) or left[found] != right[found]
+    known = data.draw(st.integers(0, found))
+    assert common_prefix(left, right, start=known) == found
+    assert common_prefix(list(left), list(right), start=known) == found

@@ -9,7 +9,7 @@ from serving.explain.causes import MissCause
 from serving.explain.detectors.finding import Finding, quoted
 from serving.explain.detectors.moved import messages, moved
 from serving.explain.difference import Change, Difference
-from serving.explain.turn import shared_characters
+from serving.text import common_prefix
 
 _SUMMARY = re.compile(
     r"summar|recap|compact|status|progress|memory|to-?do|\bplan\b|so far|earlier conversation", re.IGNORECASE
@@ -50,7 +50,7 @@ def _summarised(difference: Difference, edit: Edit) -> Finding | None:
     change = difference.change
     if change is None or not (edit.resumes or _is_system(difference, change)):
         return None
-    shared = shared_characters(change.stored, change.sent)
+    shared = common_prefix(change.stored, change.sent)
     heading = change.sent[: max(shared, 1)][-_HEADING:]
     if not _SUMMARY.search(heading) or not change.stored or not change.sent:
         return None
@@ -102,8 +102,8 @@ def _is_same(difference: Difference, change: Change) -> bool:
     if difference.fragment is not None and difference.fragment.extends:
         return True
     shorter = min(len(change.stored), len(change.sent))
-    begin = shared_characters(change.stored, change.sent)
-    end = shared_characters(change.stored[::-1], change.sent[::-1])
+    begin = common_prefix(change.stored, change.sent)
+    end = common_prefix(change.stored[::-1], change.sent[::-1])
     most = shorter > 0 and min(begin + end, shorter) >= _SAME_SHARE * shorter
     return most and difference.one_conversation
 
