@@ -121,6 +121,7 @@ def _parts(
         window=served.window,
         decode=DecodeOptions(max_tokens=max_tokens),
         salt="replaced-by-the-session",
+        max_empty=0,  # who talks to it sees that nothing came, and says what is next
         surface=served.name,
     )
     new_caller, show = callers(served, thinking)
