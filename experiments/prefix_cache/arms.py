@@ -237,8 +237,8 @@ _SHORTER: Final = (
     Arm(
         name="masking-frozen",
         title="Old results masked once",
-        why="When a task is done, its results make room for a line each, the last of them one call later, and no line "
-        "ever changes. Two breaks, then shorter prompts that are reused.",
+        why="Each time the prompt passes a threshold, results of finished work make room for a line each, and no line "
+        "ever changes. A break each time, then shorter prompts that are reused.",
         factors={"policy.masking": _MASKING},
     ),
     Arm(

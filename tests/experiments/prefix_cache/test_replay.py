@@ -215,10 +215,10 @@ def test_a_full_replay_of_all_arms_shows_what_each_of_them_says(folder: Path, tm
     )
     assert lost(main, "masking-rotated") > lost(main, "masking-frozen") > 0
     assert lost(main, "text-transcript-moving-head") > lost(main, "text-transcript")
-    # The last step of a finished task is masked one call later than the others.
+    # The threshold is passed twice: what was masked before is reused between, and stays when more is masked.
     broken = [n for n, call in enumerate(main.of("masking-frozen")[0].calls) if call.first_broken]
     assert len(broken) == 2
-    assert broken[1] == broken[0] + 1
+    assert broken[1] > broken[0] + 1
     # Qwen3's template gives up old thoughts at the next question; text it keeps.
     assert lost(thinking, APPEND_ONLY) > 0
     assert lost(thinking, "reasoning-echoed") == lost(thinking, "reasoning-dropped") == 0
