@@ -55,6 +55,11 @@ class Said:
     reasoning: str | None
     calls: tuple[ReceivedCall, ...]
 
+    @property
+    def empty(self) -> bool:
+        """Whether it holds neither words nor a call."""
+        return self.form is CallForm.NONE and not self.text.strip()
+
 
 UNNAMED: Final = "unnamed"
 """The name of a call that came without one, which no tool has."""

@@ -59,7 +59,7 @@ class CollectedTurn:
     @property
     def empty_messages(self) -> int:
         """Messages that held neither words nor a call."""
-        return sum(call.said.form is CallForm.NONE and not call.said.text.strip() for call in self.calls)
+        return sum(call.said.empty for call in self.calls)
 
     @property
     def started_early(self) -> int:

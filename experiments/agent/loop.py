@@ -99,7 +99,7 @@ def run_turn(
             trajectory = trajectory.model_copy(update={"carry": started.packet.carry})
             said, cut = work.said(call, progress, trajectory)
             yield CallFinished(iteration, call, said, cut)
-            if said.form is CallForm.NONE and not said.text.strip() and empty < settings.max_empty:
+            if said.empty and empty < settings.max_empty:
                 empty += 1
                 trajectory = _asked_again(trajectory, said, EMPTY_MESSAGE)
                 continue

@@ -41,13 +41,13 @@ def compare(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Compar
     shares = {name: by_cluster(records, name, "success") for pair in asked for name in pair}
     paired = {(arm, other): paired_proportion(shares[other], shares[arm]) for arm, other in asked}
     family = {names: right for names, right in paired.items() if right is not None}
-    adjusted = holm({" ".join(names): right.p_value for names, right in family.items()})
+    adjusted = holm({names: right.p_value for names, right in family.items()})
     return tuple(
         Compared(
             arm=names[0],
             against=names[1],
             right=right,
-            adjusted=adjusted[" ".join(names)],
+            adjusted=adjusted[names],
             detectable=right.detectable(comparisons=len(family)),
         )
         for names, right in family.items()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 from math import comb, sqrt
-from typing import Final, TypeVar
 
-from experiments.framework.statistics import Interval, smallest_detectable, wilson
+from experiments.framework.statistics import Interval, KeyT, smallest_detectable, wilson
 from serving.errors import UsageError
-
-KeyT = TypeVar("KeyT", bound=Hashable)
-_CERTAIN: Final = 1_100
-"""So many pairs in one direction have a p of 0 in floating point."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +78,7 @@ class PairedProportion:
         level = alpha / comparisons
         changes = [-1.0] * self.only_first + [1.0] * self.only_second + [0.0] * (self.both + self.neither)
         found = smallest_detectable(changes, alpha=level, power=power)
-        needed = next(count for count in range(1, _CERTAIN) if mcnemar_exact(count, 0) <= level)
+        needed = next(pairs for pairs in count(1) if mcnemar_exact(pairs, 0) <= level)
         if self.pairs < needed:
             return None
         return max(found or 0.0, float(betaincinv(needed, self.pairs - needed + 1, power)))

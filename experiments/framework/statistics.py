@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 Statistic = Callable[[Floats], Floats]
 """From (resamples, columns) means over clusters to (resamples,) values."""
 
-ClusterT = TypeVar("ClusterT", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 RESAMPLES = 10_000
 SEEDS_FOR_INTERVAL = 5
@@ -77,8 +77,8 @@ class PairedEffect(BaseModel):
 
 
 def paired_effect(
-    arm: Mapping[ClusterT, Sequence[float]],
-    reference: Mapping[ClusterT, Sequence[float]],
+    arm: Mapping[KeyT, Sequence[float]],
+    reference: Mapping[KeyT, Sequence[float]],
     rng: np.random.Generator,
     *,
     level: float = 0.95,
@@ -236,7 +236,7 @@ def mean_of_proportions(one: Interval, other: Interval) -> Interval:
     )
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[KeyT, float]) -> dict[KeyT, float]:
     """Adjust the p-values of several arms, so that all are judged at one level together.
 
     Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
@@ -244,7 +244,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     for name, p in p_values.items():
         if not 0 <= p <= 1:
             raise UsageError(f"A p-value lies in 0 … 1, {name!r} has {p}.")
-    adjusted: dict[str, float] = {}
+    adjusted: dict[KeyT, float] = {}
     highest = 0.0
     for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda item: item[1])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p))

@@ -57,14 +57,13 @@ def contrasts(records: Sequence[TrialRecord], measure: str, terms: Sequence[Term
     p_values = {
         term: sign_flip_p(differences, np.random.default_rng(0)) for term, differences in per_cluster.items()
     }
-    names = {term: arm_name(term) for term in terms}
-    adjusted = holm({names[term]: p for term, p in p_values.items()})
+    adjusted = holm(p_values)
     return {
         term: Contrast(
             clusters=len(differences),
             effect=bounded(differences[:, None]),
             p_value=p_values[term],
-            adjusted=adjusted[names[term]],
+            adjusted=adjusted[term],
             detectable=smallest_detectable(differences),
         )
         for term, differences in per_cluster.items()

@@ -44,13 +44,13 @@ def compare(records: Sequence[TrialRecord]) -> tuple[Compared, ...]:
         for scope in (None, *PromptClass)
     }
     rows = {key: right for key, right in paired.items() if right is not None}
-    adjusted = holm({f"{reading} {scope}": right.p_value for (reading, scope), right in rows.items()})
+    adjusted = holm({key: right.p_value for key, right in rows.items()})
     return tuple(
         Compared(
             scope=scope,
             reading=reading,
             right=right,
-            adjusted=adjusted[f"{reading} {scope}"],
+            adjusted=adjusted[reading, scope],
             detectable=right.detectable(comparisons=len(rows)),
         )
         for (reading, scope), right in rows.items()

@@ -48,7 +48,7 @@ class Fragment(NamedTuple):
 
 def first_edit(stored: Sequence[str], sent: Sequence[str]) -> Edit | None:
     """The first change from `stored` to `sent`; None where `sent` begins with all of `stored`."""
-    same = _shared(stored, sent, 0, 0)
+    same = common_prefix(stored, sent)
     if same == len(stored):
         return None
     place = _resumes(stored[same:], sent[same:])
@@ -73,15 +73,6 @@ def first_fragment(stored: str, sent: str) -> Fragment:
     return Fragment(start, was[: len(was) - end], now[: len(now) - end], extends)
 
 
-def _shared(left: Sequence[str], right: Sequence[str], at_left: int, at_right: int) -> int:
-    count = 0
-    while at_left + count < len(left) and at_right + count < len(right):
-        if left[at_left + count] != right[at_right + count]:
-            break
-        count += 1
-    return count
-
-
 def _resumes(old: Sequence[str], new: Sequence[str]) -> tuple[int, int] | None:
     """Where both go on together: the longest common run among the first few, in linear time."""
     first: dict[str, int] = {}
@@ -94,7 +85,7 @@ def _resumes(old: Sequence[str], new: Sequence[str]) -> tuple[int, int] | None:
         if index < 0:
             place += 1
             continue
-        run = _shared(old, new, index, place)
+        run = common_prefix(old[index:], new[place:])
         if best is None or run > best[0]:
             best = (run, index, place)
         tried += 1
