@@ -49,6 +49,8 @@ class DecodeOptions(BaseModel):
     seed: int | None = None
     tool_choice: Literal["auto", "none", "required"] | None = None
     """None: not sent, which is `auto` where tools are given."""
+    parallel_tool_calls: bool | None = None
+    """False: at most one call a message; None: not sent, which is true. Sent where tools are given."""
     choices: tuple[str, ...] = ()
     """The only answers that the server lets the model give (vLLM's `structured_outputs`); none given: any."""
 
@@ -233,6 +235,7 @@ class Caller:
             messages=tuple(message.to_api() for message in packet.messages),
             tools=tuple(tool.to_api() for tool in packet.tools),
             tool_choice=decode.tool_choice if packet.tools else None,
+            parallel_tool_calls=decode.parallel_tool_calls if packet.tools else None,
             chat_template_kwargs=self._template_kwargs or None,
             max_tokens=decode.max_tokens,
             temperature=decode.temperature,

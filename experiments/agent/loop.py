@@ -101,20 +101,23 @@ def run_turn(
             yield CallFinished(iteration, call, said, cut)
             if said.empty and empty < settings.max_empty:
                 empty += 1
-                trajectory = _asked_again(trajectory, said, EMPTY_MESSAGE)
+                trajectory, progress = _asked_again(trajectory, progress, said, EMPTY_MESSAGE)
                 continue
             if said.form is CallForm.NONE:
-                answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
-                yield Answer(said.text, _extended(trajectory, answer), progress)
+                last = AssistantTurn(text=said.text, reasoning=said.reasoning)
+                yield Answer(said.text, _extended(trajectory, last), progress)
                 return
             if not said.calls:
-                trajectory = _asked_again(trajectory, said, UNREADABLE_CALL)
+                trajectory, progress = _asked_again(trajectory, progress, said, UNREADABLE_CALL)
                 continue
             outcome = yield from step.run(said)
         finally:
             step.cancel()  # what still runs, runs for nobody: its message failed, or it began another call
         trajectory = _extended(trajectory, _tool_step(said, outcome))
         progress = work.after(progress, trajectory, outcome)
+        if (answer := _finished(said, outcome, settings.finish)) is not None:
+            yield Answer(answer, trajectory, progress)
+            return
         if outcome.repeated:
             yield GaveUp(
                 GaveUpReason.REPEATED_CALL,
@@ -151,9 +154,20 @@ def _tool_step(said: Said, outcome: StepOutcome) -> ToolStep:
     )
 
 
-def _asked_again(trajectory: Trajectory, said: Said, why: str) -> Trajectory:
+def _finished(said: Said, outcome: StepOutcome, finish: str | None) -> str | None:
+    """The result of the call that ends the turn; a failed one ends nothing."""
+    ending = {received.call.id for received in said.calls if received.call.name == finish}
+    ended = (one.content for one in outcome.results if one.call_id in ending and not one.failed)
+    return next(ended, None)
+
+
+def _asked_again(
+    trajectory: Trajectory, progress: Progress, said: Said, why: str
+) -> tuple[Trajectory, Progress]:
+    """With what was said and the loop's request in the user's place, which has the time of the user's question."""
     answer = AssistantTurn(text=said.text, reasoning=said.reasoning)
-    return _extended(_extended(trajectory, answer), UserTurn(text=why))
+    longer = _extended(_extended(trajectory, answer), UserTurn(text=why))
+    return longer, progress.at(last_id(longer), progress.started_at)
 
 
 def _out_of_time(settings: TurnSettings, trajectory: Trajectory, progress: Progress) -> GaveUp:

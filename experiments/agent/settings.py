@@ -58,6 +58,8 @@ class TurnSettings:
     """Seconds from the turn's beginning by `clock`; None: no end."""
     clock: Callable[[], datetime] | None = None
     """None: time stands still at `context.now`."""
+    finish: str | None = None
+    """The tool whose result is the turn's answer (`finish_tool`), for models that are made to call; None: words are."""
     max_same_calls: int = 3
     """How often one call with equal arguments may be made; one more ends the turn."""
     max_empty: int = 2

@@ -50,6 +50,7 @@ class UnmeasuredCaller:
             messages=tuple(message.to_api() for message in packet.messages),
             tools=tuple(tool.to_api() for tool in packet.tools),
             tool_choice=decode.tool_choice if packet.tools else None,
+            parallel_tool_calls=decode.parallel_tool_calls if packet.tools else None,
             max_tokens=decode.max_tokens,
             temperature=decode.temperature,
             seed=decode.seed,

@@ -58,6 +58,9 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
             **dict.fromkeys(FACTORS.values(), False),
             "harness.rebuild": False,
             "harness.max_iterations": 10,
+            # With words allowed, the 1.5B said what it would write next, and wrote nothing: each message is one call.
+            "decode.tool_choice": "required",
+            "decode.parallel_tool_calls": False,
             "decode.max_tokens": 128,
             "engine.model": model,
             "engine.block_size": block_size,

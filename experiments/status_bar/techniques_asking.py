@@ -15,7 +15,7 @@ from experiments.agent.loop import run_turn
 from experiments.agent.protocols import ModelCaller, Started
 from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import SimulatedClock
+from experiments.agent.tools import FINISH, SimulatedClock
 from experiments.status_bar.techniques_design import policy_of, system_prompt
 from experiments.status_bar.techniques_tasks import BarTask
 from experiments.status_bar.techniques_world import (
@@ -110,11 +110,14 @@ def work_on(task: BarTask, on: frozenset[Technique], caller: ModelCaller, asking
         settings = TurnSettings(
             context=RequestContext(tenant="lab", actor="study", now=task.asked_at),
             window=asking.window,
-            decode=DecodeOptions(max_tokens=asking.max_tokens, tool_choice="auto"),
+            decode=DecodeOptions(
+                max_tokens=asking.max_tokens, tool_choice="required", parallel_tool_calls=False
+            ),
             salt=asking.salt,
             policy=policy_of(on),
             max_iterations=asking.max_iterations,
             clock=lambda: world.clock.now,
+            finish=FINISH,
             max_same_calls=MAX_SAME_CALLS,
             approver=EveryCallApproved(world.clock),
             surroundings=lambda: surroundings(task, world),

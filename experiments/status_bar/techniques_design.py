@@ -50,7 +50,7 @@ HEAD: Final = (
     "write_file writes a file, read_file reads one, find_files finds one, make_call calls a number, get_time and "
     "current_directory tell the time and the place. A call names one of these tools and nothing else, such as "
     '{"name": "write_file", "arguments": {"path": "a.txt", "text": "tree"}}. Write each file exactly as asked, with '
-    "nothing added. When all is done, say so in one sentence."
+    "nothing added. When all is done, call finish."
 )
 """The system prompt of every arm, before the sentences of its techniques."""
 

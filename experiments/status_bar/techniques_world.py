@@ -7,6 +7,7 @@ from typing import Final
 
 from experiments.agent.settings import Surroundings
 from experiments.agent.tools import (
+    FINISH,
     GroupName,
     Phone,
     SimulatedClock,
@@ -14,6 +15,7 @@ from experiments.agent.tools import (
     Workspace,
     World,
     build_toolbox,
+    finish_tool,
 )
 from experiments.agent.tools.folder import Folder
 from experiments.agent.tools.outcome import ToolError
@@ -31,6 +33,7 @@ OFFERED: Final = (
     "current_directory",
     "get_time",
     CALL,
+    FINISH,
 )
 """The tools of every task and arm."""
 _GROUPS: Final = (
@@ -78,7 +81,7 @@ def open_world(task: BarTask, root: Path) -> World:
 
 def offered_tools(world: World) -> Toolbox:
     """The same tools in the same order, whatever the task."""
-    built = {tool.name: tool for tool in build_toolbox(_GROUPS, world).tools}
+    built = {tool.name: tool for tool in (*build_toolbox(_GROUPS, world).tools, finish_tool())}
     return Toolbox(built[name] for name in OFFERED)
 
 

@@ -56,6 +56,8 @@ class ChatRequest(_Request):
     """In the API's form."""
     tools: tuple[JsonObject, ...] = ()
     tool_choice: Literal["auto", "none", "required"] | JsonObject | None = None
+    parallel_tool_calls: bool | None = None
+    """False: one call a message at most, in the grammar too where `tool_choice` is `required`."""
     chat_template_kwargs: JsonObject | None = None
     """For the template, such as `{"enable_thinking": False}`."""
     rendered_tokens: int | None = None
@@ -74,6 +76,7 @@ class ChatRequest(_Request):
             messages=[dict(message) for message in self.messages],
             tools=[dict(tool) for tool in self.tools] or None,
             tool_choice=self.tool_choice,
+            parallel_tool_calls=self.parallel_tool_calls,
             max_tokens=self.max_tokens,
             chat_template_kwargs=self.chat_template_kwargs,
         )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from experiments.agent.events import (
 )
 from experiments.agent.loop import EMPTY_MESSAGE, CallFailedError, run_turn
 from experiments.agent.settings import TurnSettings
-from experiments.agent.tools import Toolbox
+from experiments.agent.tools import FINISH, Toolbox, finish_tool
 from serving.assembler import (
     AssistantTurn,
     BarMode,
@@ -34,6 +35,8 @@ from serving.client import ErrorKind, Exchange
 from serving.errors import UsageError
 from tests.support.made_tools import file_toolbox
 from tests.support.scripted import CONTEXT, ScriptedCaller, exchange, received
+
+NOON = datetime(2026, 1, 15, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -78,6 +81,45 @@ def test_a_turn_tells_every_step_in_order_and_ends_with_the_answer(tools: Toolbo
     forms = [event.said.form for event in events if isinstance(event, CallFinished)]
     assert forms == [CallForm.NATIVE, CallForm.NONE]
     assert len(caller.started) == 2
+
+
+def test_the_result_of_the_finishing_tool_is_the_answer_and_nothing_is_asked_after_it(tools: Toolbox) -> None:
+    box = Toolbox((*tools.tools, finish_tool()))
+    events, caller = play(
+        box,
+        exchange("", received("finish", '{"answer": 7}')),  # fails, so it ends nothing
+        exchange(
+            "", received("read_file", READ_A), received("finish", '{"answer": "It holds alpha."}', index=1)
+        ),
+        exchange("never asked"),
+        finish=FINISH,
+    )
+    answer = events[-1]
+    assert isinstance(answer, Answer)
+    assert answer.text == "It holds alpha."
+    assert len(caller.started) == 2
+    step = answer.trajectory.turns[-1]
+    assert isinstance(step, ToolStep)
+    assert [result.content for result in step.results] == ["alpha", "It holds alpha."]
+
+
+def test_a_tool_ends_a_turn_only_where_the_settings_name_it(tools: Toolbox) -> None:
+    box = Toolbox((*tools.tools, finish_tool()))
+    events, caller = play(box, exchange("", received("finish", '{"answer": "done"}')), exchange("alpha"))
+    assert isinstance(events[-1], Answer)
+    assert events[-1].text == "alpha"
+    assert len(caller.started) == 2
+
+
+def test_what_the_loop_asks_again_is_as_old_as_the_question_that_it_repeats(tools: Toolbox) -> None:
+    seconds = iter(range(100))
+    events, caller = play(
+        tools, exchange(""), exchange("alpha"), clock=lambda: NOON + timedelta(seconds=next(seconds))
+    )
+    assert isinstance(events[-1], Answer)
+    times = events[-1].progress.times
+    assert len(caller.started) == 2
+    assert times["turn-002"] == times["turn-000"]
 
 
 @pytest.mark.parametrize("nothing", ["", " \n"])

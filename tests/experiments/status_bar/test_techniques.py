@@ -52,6 +52,10 @@ def says(name: str, **arguments: str) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+def finishes(words: str = "All is done.") -> str:
+    return says("finish", answer=words)
+
+
 def writes(task: BarTask) -> Iterator[str]:
     return (says("write_file", path=one.path, text=one.accepted[0]) for one in task.wanted)
 
@@ -98,18 +102,19 @@ def text_of(body: dict[str, object]) -> str:
 def test_a_model_that_does_as_asked_solves_every_kind(kind: TaskKind, folder: Path) -> None:
     task = bar_task(kind, 0, 0)
     calls = dials(2) if kind is TaskKind.PHONE else []
-    outcome, bodies = run(folder, task, [*calls, *writes(task), "All is done."], ALL_BUT_SYSTEM)
+    outcome, bodies = run(folder, task, [*calls, *writes(task), finishes()], ALL_BUT_SYSTEM)
     assert outcome.succeeded
     assert outcome.outcome == "All is done."
     assert outcome.measures["success"] is True
     assert outcome.measures["subtasks_missed"] == outcome.measures["repeated_calls"] == 0
     assert outcome.measures["iterations"] == outcome.measures["ids_equal"] == len(bodies)
-    assert outcome.measures["form_native"] == len(bodies) - 1
+    assert outcome.measures["form_native"] == len(bodies)
+    assert all((body["tool_choice"], body["parallel_tool_calls"]) == ("required", False) for body in bodies)
     assert len(outcome.exchanges) == len(outcome.calls) == len(outcome.manifests) == len(bodies)
 
 
 def test_the_bar_counts_against_the_limit_and_a_call_beyond_it_is_made_and_counted(folder: Path) -> None:
-    outcome, bodies = run(folder, PHONE, [*dials(3), *writes(PHONE), "Done."], ALL_BUT_SYSTEM)
+    outcome, bodies = run(folder, PHONE, [*dials(3), *writes(PHONE), finishes()], ALL_BUT_SYSTEM)
     assert 'calls of "make_call": 0/2' in text_of(bodies[0])
     assert 'calls of "make_call": 2/2 (none left)' in text_of(bodies[2])
     assert (outcome.measures["violations"], outcome.measures["dialled"]) == (1, 3)
@@ -118,7 +123,7 @@ def test_the_bar_counts_against_the_limit_and_a_call_beyond_it_is_made_and_count
 
 def test_the_todo_list_the_clock_and_the_times_move_with_the_work(folder: Path) -> None:
     task = bar_task(TaskKind.FILES, 0, 0)
-    _, bodies = run(folder, task, [*writes(task), "Done."], ALL_BUT_ERRORS)
+    _, bodies = run(folder, task, [*writes(task), finishes()], ALL_BUT_ERRORS)
     first, second = text_of(bodies[0]), text_of(bodies[1])
     assert (first.count("[pending]"), first.count("[completed]")) == (3, 0)
     assert (second.count("[pending]"), second.count("[completed]")) == (2, 1)
@@ -131,7 +136,7 @@ def test_the_todo_list_the_clock_and_the_times_move_with_the_work(folder: Path) 
 def test_a_failed_read_is_shown_with_its_arguments_and_recovery_is_counted(folder: Path) -> None:
     read = says("read_file", path="config/server.txt")
     find = says("find_files", pattern="*server*")
-    replies = [read, find, read, *writes(LOST), "Done."]
+    replies = [read, find, read, *writes(LOST), finishes()]
     outcome, bodies = run(folder, LOST, replies, ALL_BUT_SYSTEM)
     assert "errors: none" in text_of(bodies[0])
     assert 'error in "read_file"' in text_of(bodies[1])
@@ -141,7 +146,9 @@ def test_a_failed_read_is_shown_with_its_arguments_and_recovery_is_counted(folde
 
 
 def test_a_model_that_gives_up_has_missed_what_is_not_there(folder: Path) -> None:
-    outcome, _ = run(folder, LOST, [says("read_file", path="config/server.txt"), "It is not there."])
+    outcome, _ = run(
+        folder, LOST, [says("read_file", path="config/server.txt"), finishes("It is not there.")]
+    )
     measures = outcome.measures
     assert (measures["subtasks_missed"], measures["missed"], measures["recovered"]) == (1, "port.txt", False)
     assert not outcome.succeeded
@@ -155,13 +162,13 @@ def test_a_model_that_only_repeats_itself_is_stopped_and_the_reason_kept(folder:
 
 
 def test_without_techniques_there_is_no_bar_and_no_word_of_one(folder: Path) -> None:
-    _, bodies = run(folder, PHONE, ["No."])
+    _, bodies = run(folder, PHONE, [finishes("No.")])
     assert "agent_status" not in text_of(bodies[0])
 
 
 def test_the_arms_differ_in_the_sentences_and_the_bar_and_nothing_else(folder: Path) -> None:
-    bare = run(folder, PHONE, ["No."])[1][0]
-    full = run(folder, PHONE, ["No."], ALL_BUT_SYSTEM)[1][0]
+    bare = run(folder, PHONE, [finishes("No.")])[1][0]
+    full = run(folder, PHONE, [finishes("No.")], ALL_BUT_SYSTEM)[1][0]
     assert bare["tools"] == full["tools"]
     assert [tool["function"]["name"] for tool in full["tools"]] == sorted(OFFERED)  # type: ignore[index]
     system, user = (message["content"] for message in full["messages"])  # type: ignore[union-attr]
@@ -173,7 +180,7 @@ def test_the_arms_differ_in_the_sentences_and_the_bar_and_nothing_else(folder: P
 
 
 def test_the_null_arm_reads_the_ids_of_the_arm_without_techniques(folder: Path) -> None:
-    replies = [*dials(1), *writes(PHONE), "Done."]
+    replies = [*dials(1), *writes(PHONE), finishes()]
     base, null = (run(folder, PHONE, replies, arm)[0] for arm in (NONE, NULL))
     sides = [kept(arm, outcome) for arm, outcome in ((NONE, base), (NULL, null))]
     study = StatusBarTechniquesStudy("tiny")
@@ -187,11 +194,11 @@ def test_a_request_that_the_server_refuses_is_a_failed_task_and_a_dead_server_is
     folder: Path,
 ) -> None:
     refused = ExchangeError(kind=ErrorKind.HTTP_STATUS, sentence="too long", status=400)
-    outcome, _ = run(folder, PHONE, ["No."], error=refused)
+    outcome, _ = run(folder, PHONE, [finishes("No.")], error=refused)
     assert (outcome.succeeded, outcome.measures) == (False, {"success": False})
     gone = ExchangeError(kind=ErrorKind.UNREACHABLE, sentence="nobody there")
     with pytest.raises(InfrastructureError, match="nobody there"):
-        run(folder, PHONE, ["No."], error=gone)
+        run(folder, PHONE, [finishes("No.")], error=gone)
 
 
 def kept(arm: str, outcome: TrialOutcome) -> TrialRecord:

@@ -24,6 +24,7 @@ def test_every_option_lands_in_the_body():
         "m",
         tools=({"type": "function"},),
         tool_choice="required",
+        parallel_tool_calls=False,
         max_tokens=5,
         seed=3,
         stop=("a",),
@@ -34,6 +35,7 @@ def test_every_option_lands_in_the_body():
     assert body["tools"] == [{"type": "function"}]
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert (body["tool_choice"], body["max_tokens"], body["seed"], body["stop"]) == ("required", 5, 3, ["a"])
+    assert body["parallel_tool_calls"] is False
     assert (body["cache_salt"], body["top_p"]) == ("s", 0.9)
 
 
