@@ -14,7 +14,7 @@ from experiments.framework.records import read_records, read_run, read_violation
 from experiments.prefix_cache import PrefixCacheStudy
 from experiments.status_bar import StatusBarCostStudy, StatusBarStudy, StatusBarThinkingStudy
 from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
-from experiments.tool_calling import ToolCallingStudy
+from experiments.tool_calling import ToolCallingCostStudy, ToolCallingStudy
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
@@ -29,6 +29,7 @@ STUDIES = {
         StatusBarCostStudy,
         StatusBarThinkingStudy,
         ToolCallingStudy,
+        ToolCallingCostStudy,
         ChatTemplateReplayStudy,
     )
 }
@@ -41,9 +42,10 @@ ENGINES = {
     "status-bar-cost": "vllm",
     "status-bar-thinking": "vllm",
     "tool-calling": "vllm",
+    "tool-calling-cost": "vllm",
     "chat-template-replay": "vllm",
 }
-PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost", "chat-template-replay")
+PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost", "tool-calling-cost", "chat-template-replay")
 """Studies whose every call is predicted."""
 RUNS = sorted(path.parent for name in STUDIES for path in (ROOT / "results" / name).glob("*/run.json"))
 SERVED = [folder for folder in RUNS if folder.parent.name in PREDICTED]
