@@ -16,7 +16,8 @@ from experiments.latency.selfcheck import Phase, Share, shares
 
 LATE: Final = 0.1
 """Of the mean gap between arrivals: a client that is later than this changes the load."""
-TIMES: Final = (
+ENERGY: Final = "joules_per_output_token"
+TIMES: Final[tuple[tuple[str, str, float], ...]] = (
     ("ttft_p50_s", "TTFT p50 (ms)", 1e3),
     ("ttft_p95_s", "TTFT p95 (ms)", 1e3),
     ("tpot_mean_s", "TPOT (ms)", 1e3),
@@ -24,6 +25,7 @@ TIMES: Final = (
     ("latency_p50_s", "latency p50 (ms)", 1e3),
     ("full_requests_per_s", "requests/s", 1.0),
     ("full_output_tokens_per_s", "output tokens/s", 1.0),
+    (ENERGY, "J/output token", 1.0),
 )
 
 
@@ -55,22 +57,25 @@ def interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval
 
 def _times_table(cells: Sequence[str], records: Sequence[TrialRecord]) -> Table:
     rows: list[tuple[Cell, ...]] = []
+    has_energy = any(record.measures.get(ENERGY) is not None for record in records)
+    columns = [column for column in TIMES if has_energy or column[0] != ENERGY]
     for name in cells:
         own = [record for record in records if record.arm == name]
-        found = (interval(records, name, measure) for measure, _, _ in TIMES)
+        found = (interval(records, name, measure) for measure, _, _ in columns)
         shown = [
             None if one is None else one.words(".3g", scale=scale)
-            for one, (_, _, scale) in zip(found, TIMES, strict=True)
+            for one, (_, _, scale) in zip(found, columns, strict=True)
         ]
         requests = sum(int(record.measures.get("requests") or 0) for record in own)
         rows.append((name, requests, *shown, _steady(own)))
     return Table(
         title="Times and rates",
-        columns=("cell", "requests", *(title for _, title, _ in TIMES), "steady"),
+        columns=("cell", "requests", *(title for _, title, _ in columns), "steady"),
         rows=tuple(rows),
         note="Means over seeds with 95 % intervals (five seeds or more). Percentiles are of one trial's requests. "
         "Rates count the time in which the load was full. `steady`: trials whose series settled (MSER) of those with "
-        "enough requests to tell.",
+        "enough requests to tell."
+        + (" Joules are the whole machine's packages or cards, idling included." if has_energy else ""),
     )
 
 

@@ -25,6 +25,7 @@ COMPARED: Final = (
     "latency_p50_s",
     "full_requests_per_s",
     "full_output_tokens_per_s",
+    "joules_per_output_token",
 )
 
 
@@ -114,7 +115,7 @@ def comparison_table(found: Comparison) -> Table:
         title=f"{found.second} against {found.first}",
         columns=("cell", "measure", "first", "second", "change (%)", "seeds", "told apart"),
         rows=rows,
-        note="Seconds and per-second rates, paired by seed; five seeds or more give an interval.",
+        note="Seconds, per-second rates and joules, paired by seed; five seeds or more give an interval.",
     )
 
 

@@ -41,6 +41,8 @@ class Loaded:
     full_from_ns: int
     full_to_ns: int
     """Closed loop: when a worker first found nothing left to send. Arrivals: the last of them."""
+    joules: float | None = None
+    """Of the whole machine's packages or cards, from the first call to the last answer; None where unknown."""
 
 
 async def closed_loop(

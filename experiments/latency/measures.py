@@ -42,6 +42,8 @@ def measures_of(loaded: Loaded, shape: Shape, figures: ModelFigures | None) -> d
         **_summary("latency", [one.latency_s for one in times]),
         **_rates("full", in_window(every, begin, loaded.full_to_ns)),
         **_rates("run", whole_run(every)),
+        "joules": loaded.joules,
+        "joules_per_output_token": _a_token(loaded.joules, every),
         "late_max_s": max(call.late_s for call in kept),
         **_work(kept, shape, figures),
     }
@@ -102,6 +104,11 @@ def _mean_work(name: str, works: Sequence[Work]) -> dict[str, Measure]:
         f"{name}_flop": float(np.mean([work.flop for work in works])),
         f"{name}_bytes": float(np.mean([work.bytes for work in works])),
     }
+
+
+def _a_token(joules: float | None, exchanges: Sequence[Exchange]) -> float | None:
+    tokens = sum(exchange.output_tokens or 0 for exchange in exchanges)
+    return None if joules is None or not tokens else joules / tokens
 
 
 def _summary(name: str, values: Sequence[float | None]) -> dict[str, Measure]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -22,6 +23,7 @@ from experiments.framework.failures import failed_by_machinery
 from experiments.framework.served_model import ServedModel
 from experiments.latency import cells
 from experiments.latency.analysis import analyse
+from experiments.latency.energy import Meter, counters_of
 from experiments.latency.load import Loaded, Sent, closed_loop, open_loop
 from experiments.latency.measures import call_records, measures_of
 from experiments.latency.roofline import measure_ceilings
@@ -192,10 +194,13 @@ async def _send(
     first, todo = drawn[0], drawn[1:]
     # One turn: it leaves the shared beginning in the cache, and the engine has run once at these lengths.
     await _warm_up(closed_loop(client, asking, shape, [Conversation(first.pieces[:1])], 1))
+    meter = Meter(counters_of(target.device))
     if factors["load.kind"] == cells.Load.POISSON.value:
         due = poisson_arrivals(cells.number(factors, "load.rate_per_s"), len(todo), [*seed, 1])
-        return await open_loop(client, asking, shape, todo, due)
-    return await closed_loop(client, asking, shape, todo, concurrency)
+        loaded = await open_loop(client, asking, shape, todo, due)
+    else:
+        loaded = await closed_loop(client, asking, shape, todo, concurrency)
+    return replace(loaded, joules=meter.joules())
 
 
 async def _warm_up(load: Coroutine[None, None, Loaded]) -> None:

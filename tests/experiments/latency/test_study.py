@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from experiments.framework.records import count_attempts, read_records
 from experiments.latency import cells
 from experiments.latency.analysis import analyse
 from experiments.latency.compare import compare_runs, comparison_table
+from experiments.latency.energy import Counter
 from experiments.latency.export import COLUMNS, export_csv
 from experiments.latency.study import LatencyStudy
 from experiments.latency.target import serve_urls
@@ -66,10 +68,31 @@ def test_a_load_keeps_its_times_and_rates(folder: Path) -> None:
     for record in read_records(folder):
         assert record.measures["ttft_p50_s"] and record.measures["tpot_mean_s"] is not None
         assert record.measures["run_output_tokens_per_s"]
+        assert record.measures["joules"] is None
         concurrency = record.factors["load.concurrency"]
         assert record.measures["requests"] == (
             9 if record.factors["load.turns"] == 3 else max(3, 2 * concurrency)
         )
+
+
+def test_energy_is_counted_over_a_load_and_not_over_its_warm_up(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = count()
+    counter = Counter(lambda: float(next(readings)))
+    monkeypatch.setattr("experiments.latency.study.counters_of", lambda device: (counter,))
+    size = Size(name="tiny", tasks=1, seeds=1)
+    run(
+        LatencyStudy(
+            "m", loads=LOADS[:1], urls=(stub.base_url,), sizes=(size,), requests=3, with_ceilings=False
+        ),
+        tmp_path / "run",
+    )
+    for record in read_records(tmp_path / "run"):
+        assert record.measures["joules"] == 1
+        tokens = sum(exchange.output_tokens or 0 for exchange in record.exchanges)
+        assert record.measures["joules_per_output_token"] == pytest.approx(1 / tokens)
+    assert next(readings) == 4  # twice a load: the cell, and the same again
 
 
 def test_a_closed_loop_never_has_more_calls_at_once_than_clients(folder: Path) -> None:
