@@ -26,6 +26,7 @@ from experiments.framework.statistics import (
     Interval,
     bounded,
     holm,
+    mean_over_clusters,
     wilson,
 )
 from serving.errors import UsageError
@@ -51,10 +52,7 @@ def _of(records: Sequence[TrialRecord], arm: str) -> list[TrialRecord]:
 
 def _interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval | None:
     """Mean over seeds; bounds only where seeds suffice."""
-    values = [mean(own) for own in by_cluster(records, arm, measure).values()]
-    if not values:
-        return None
-    return bounded(np.array(values)[:, None])
+    return mean_over_clusters(by_cluster(records, arm, measure))
 
 
 def _words(interval: Interval | None, scale: float = 1) -> str | None:

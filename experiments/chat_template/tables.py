@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from experiments.chat_template.names import DRIFT, REFUSED, TOOL_ROLE
 from experiments.chat_template.pairs import Compared, lost_share
 from experiments.framework import Arm, Table, TrialRecord, by_cluster
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import Interval, bounded
+from experiments.framework.statistics import Interval, mean_over_clusters
 from experiments.tool_calling.names import NATIVE_ONLY
 from experiments.tool_calling.tables import share, summed
 
@@ -24,8 +22,7 @@ def of_arm(records: Sequence[TrialRecord], arm: str) -> list[TrialRecord]:
 
 def mean_of(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval | None:
     """The mean over prompts, with an interval where there are enough; None where nothing is known."""
-    clusters = by_cluster(records, arm, measure)
-    return bounded(np.array([[np.mean(values)] for values in clusters.values()])) if clusters else None
+    return mean_over_clusters(by_cluster(records, arm, measure))
 
 
 _SHARES: Final = {

@@ -123,6 +123,16 @@ def by_cluster(records: Iterable[TrialRecord], arm: str, measure: str) -> dict[s
     return values
 
 
+def cluster_means(clusters: Mapping[KeyT, Sequence[float]]) -> Floats:
+    """The mean of each cluster, (clusters,): every one counts once, whatever its number of trials."""
+    return np.array([np.mean(values) for values in clusters.values()], dtype=np.float64)
+
+
+def mean_over_clusters(clusters: Mapping[KeyT, Sequence[float]]) -> Interval | None:
+    """The mean of the clusters' means, `bounded`; None without a cluster."""
+    return bounded(cluster_means(clusters)[:, None]) if clusters else None
+
+
 def judged_alike(
     records: Sequence[TrialRecord], one: str, other: str, measure: str = "success"
 ) -> tuple[int, int]:

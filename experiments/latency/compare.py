@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from experiments.framework import PairedEffect, Table, TrialRecord, by_cluster, paired_effect
 from experiments.framework.arms import canonical
 from experiments.framework.records import RunInfo, read_records, read_run
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, cluster_means
 from experiments.latency.cells import CEILINGS
 from serving.errors import UsageError
 
@@ -172,8 +172,8 @@ def _difference(sides: tuple[_Side, _Side], cell: str, same: str, measure: str) 
     return Difference(
         cell=cell,
         measure=measure,
-        first=float(np.mean([np.mean(one[cluster]) for cluster in both])),
-        second=float(np.mean([np.mean(other[cluster]) for cluster in both])),
+        first=float(cluster_means({cluster: one[cluster] for cluster in both}).mean()),
+        second=float(cluster_means({cluster: other[cluster] for cluster in both}).mean()),
         effect=paired_effect(other, one, np.random.default_rng(0)),
     )
 

@@ -24,7 +24,7 @@ from experiments.framework import (
 from experiments.framework.analysis import Cell
 from experiments.framework.measured import agreement
 from experiments.framework.proportions import PairedProportion, paired_proportion
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, holm, wilson
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, cluster_means, holm, wilson
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY
 from serving.errors import UsageError
@@ -101,7 +101,7 @@ def _cost(one: Standing, records: Sequence[TrialRecord]) -> Ranked | None:
     if not mine or mine.keys() != base.keys():
         return None  # a count is unknown: an arm without a cost has no rank
     effect = paired_effect(mine, base, np.random.default_rng(0))
-    means = [float(np.mean([np.mean(values) for values in side.values()])) for side in (mine, base)]
+    means = [float(cluster_means(side).mean()) for side in (mine, base)]
     return Ranked(one, means[0], means[1], effect) if means[1] else None
 
 
@@ -282,7 +282,7 @@ def _mean(records: Sequence[TrialRecord], arm: str, measure: str) -> float | Non
 
 def _mean_on(tasks: frozenset[str], records: Sequence[TrialRecord], arm: str, measure: str) -> float | None:
     found = _on(tasks, records, arm, measure)
-    return float(np.mean([np.mean(values) for values in found.values()])) if found else None
+    return float(cluster_means(found).mean()) if found else None
 
 
 def _share(records: Sequence[TrialRecord], arm: str, tasks: frozenset[str]) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.framework import Bar, BarFigure, PairedEffect, Table, TrialRecord, by_cluster, paired_effect
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, bounded
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, mean_over_clusters
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
 from experiments.prefix_cache.workload import Workload
@@ -30,8 +30,7 @@ def added_waits(workload: Workload) -> dict[str, PairedEffect]:
 
 def waits(workload: Workload, arm: str) -> Interval | None:
     """Mean sum of TTFT of a run; bounds only where seeds suffice, None where no time is known."""
-    rows = np.array([[np.mean(values)] for values in by_cluster(workload.records, arm, "ttft_s").values()])
-    return bounded(rows) if rows.size else None
+    return mean_over_clusters(by_cluster(workload.records, arm, "ttft_s"))
 
 
 def total_time(workload: Workload, arm: str) -> float | None:

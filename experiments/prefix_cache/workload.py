@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from experiments.framework import Arm, CallRecord, TrialRecord, by_cluster
+from experiments.framework.statistics import cluster_means
 from experiments.framework.trials import total
 from experiments.prefix_cache.ceiling import block_size_of, ceilings
 from experiments.prefix_cache.tours import Tour, tour_of
@@ -60,7 +61,7 @@ class Workload:
     def mean(self, arm: str, measure: str) -> float | None:
         """Mean of a measure over seeds; None where nothing is known."""
         clusters = by_cluster(self.records, arm, measure)
-        return float(np.mean([np.mean(values) for values in clusters.values()])) if clusters else None
+        return float(cluster_means(clusters).mean()) if clusters else None
 
     def share(self, arm: str) -> float | None:
         """Cached / prompt tokens over all calls; None where one count is unknown or there is no call."""

@@ -21,7 +21,16 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell, arms_that_ran
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, PairedEffect, bounded, holm, wilson
+from experiments.framework.statistics import (
+    SEEDS_FOR_INTERVAL,
+    Interval,
+    PairedEffect,
+    bounded,
+    cluster_means,
+    holm,
+    mean_over_clusters,
+    wilson,
+)
 from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD
 
 GROUPS: Final = {
@@ -59,13 +68,6 @@ def density(
             times = mass / (1 - sink) / tokens * (prompt - 1)
             found.setdefault(record.spec.cluster, []).append(times)
     return found
-
-
-def _interval(clusters: dict[str, list[float]]) -> Interval | None:
-    values = np.array([np.mean(own) for own in clusters.values()])
-    if not len(values):
-        return None
-    return bounded(values[:, None])
 
 
 def ratio(
@@ -155,7 +157,7 @@ def _mass_tables(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterato
     for rows, looking in ROWS.items():
         lines: list[tuple[Cell, ...]] = []
         for arm in arms:
-            cells = [_words(_interval(density(records, arm.name, group, rows))) for group in GROUPS]
+            cells = [_words(mean_over_clusters(density(records, arm.name, group, rows))) for group in GROUPS]
             if any(cell is not None for cell in cells):
                 against = _words(ratio(records, arm.name, "bar", "records", rows))
                 lines.append((arm.title, *(cell or "–" for cell in cells), against or "–"))
@@ -193,8 +195,8 @@ def _decision_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Tabl
                 None if effect is None else _words(effect.interval, "+.2g"),
                 adjusted.get(arm.name, ""),
                 "" if effect is None or effect.detectable is None else effect.detectable,
-                _words(_interval(by_cluster(records, arm.name, "margin")), "+.2g"),
-                float(np.mean([np.mean(values) for values in spoken.values()])) if spoken else None,
+                _words(mean_over_clusters(by_cluster(records, arm.name, "margin")), "+.2g"),
+                float(cluster_means(spoken).mean()) if spoken else None,
             )
         )
     return Table(
@@ -243,7 +245,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
     bars = []
     for arm in arms:
         for group in ("bar", "records"):
-            one = _interval(density(records, arm.name, group))
+            one = mean_over_clusters(density(records, arm.name, group))
             if one is not None:
                 bars.append(Bar.of(f"{arm.title}: {GROUPS[group]}", one))
     if bars:

@@ -14,8 +14,8 @@ from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Interval,
     PairedEffect,
-    bounded,
     by_cluster,
+    mean_over_clusters,
     paired_effect,
 )
 from experiments.framework.trials import CallRecord
@@ -46,13 +46,16 @@ def analyse_cost(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysi
 def _conclusion(records: Sequence[TrialRecord]) -> Iterator[str]:
     calls = [call for record in records for call in record.calls]
     yield agreement(calls)
-    first, later = _mean(ttft(records, AUTO, first_call)), _mean(ttft(records, AUTO, later_call))
+    first, later = (
+        mean_over_clusters(ttft(records, AUTO, first_call)),
+        mean_over_clusters(ttft(records, AUTO, later_call)),
+    )
     if first is not None and later is not None:
         yield (
             f"The first call of a turn waits {_seconds(first)} for its first token, a later one, which reads the tools "
             f"out of the cache, {_seconds(later)}."
         )
-    speed = _mean(by_cluster(records, AUTO, "tokens_per_s"))
+    speed = mean_over_clusters(by_cluster(records, AUTO, "tokens_per_s"))
     if speed is not None:
         yield f"The model writes {speed.words()} tokens a second."
     effect = _against(records, REQUIRED)
@@ -103,11 +106,6 @@ def _against(records: Sequence[TrialRecord], arm: str) -> PairedEffect | None:
     return paired_effect(one, other, np.random.default_rng(0))
 
 
-def _mean(times: Times) -> Interval | None:
-    values = np.array([[np.mean(own)] for own in times.values()])
-    return bounded(values) if values.size else None
-
-
 def _share(
     records: Sequence[TrialRecord], chosen: Callable[[Sequence[CallRecord]], Sequence[CallRecord]]
 ) -> float | None:
@@ -125,8 +123,8 @@ def _table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
     for arm in arms:
         own = [record for record in records if record.arm == arm.name]
         for name, chosen in _CHOSEN.items():
-            waits = _mean(ttft(records, arm.name, chosen))
-            speed = _mean(by_cluster(records, arm.name, "tokens_per_s"))
+            waits = mean_over_clusters(ttft(records, arm.name, chosen))
+            speed = mean_over_clusters(by_cluster(records, arm.name, "tokens_per_s"))
             rows.append(
                 (
                     arm.title,
@@ -157,7 +155,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
     bars = []
     for arm in arms:
         for name, chosen in _CHOSEN.items():
-            waits = _mean(ttft(records, arm.name, chosen))
+            waits = mean_over_clusters(ttft(records, arm.name, chosen))
             if waits is not None:
                 bars.append(Bar.of(f"{arm.title}: {name}", waits))
     yield BarFigure(

@@ -11,8 +11,10 @@ from scipy import stats
 from experiments.framework.statistics import (
     bootstrap,
     by_cluster,
+    cluster_means,
     holm,
     mean_of_proportions,
+    mean_over_clusters,
     paired_effect,
     sign_flip_p,
     smallest_detectable,
@@ -241,3 +243,12 @@ def test_perfect_shares_leave_room_below() -> None:
     assert (found.estimate, found.high) == (1.0, 1.0)
     assert found.low is not None
     assert 0.85 < found.low < 0.95
+
+
+def test_a_cluster_counts_once_whatever_its_number_of_trials():
+    few = {"a": [1.0], "b": [2.0, 4.0, 6.0]}
+    found = mean_over_clusters(few)
+    assert found is not None
+    assert (found.estimate, found.low, found.high) == (2.5, None, None)
+    assert list(cluster_means(few)) == [1, 4]
+    assert mean_over_clusters({}) is None
