@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -53,11 +54,17 @@ class DecodeOptions(BaseModel):
     """False: at most one call a message; None: not sent, which is true. Sent where tools are given."""
     choices: tuple[str, ...] = ()
     """The only answers that the server lets the model give (vLLM's `structured_outputs`); none given: any."""
+    structural_tag: dict[str, JsonValue] | None = None
+    """The form that the server holds the answer to (xgrammar's structural tag), where no `choices` are; None: any."""
 
     @property
     def extra(self) -> dict[str, JsonValue]:
         """The fields of a request's body that no API but vLLM's has."""
-        return {"structured_outputs": {"choice": list(self.choices)}} if self.choices else {}
+        if self.choices:
+            return {"structured_outputs": {"choice": list(self.choices)}}
+        if self.structural_tag is not None:
+            return {"structured_outputs": {"structural_tag": json.dumps(self.structural_tag)}}
+        return {}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from experiments.agent.taggedcalls import required_call
 from serving.assembler import (
     FRAMING,
     AddedToken,
@@ -25,6 +26,7 @@ from serving.assembler import (
     Rendered,
     RendererIdentity,
     TokenSpan,
+    ToolContract,
     ToolSpec,
     item_of,
 )
@@ -197,7 +199,13 @@ class TokenInCaller:
         salt: str,
         faults: Sequence[Fault] = (),
     ) -> TokenInStart | HandOff:
-        """As `Caller.start`."""
+        """As `Caller.start`; no server reads `tool_choice` here, so a required call is a form of the answer."""
+        if decode.tool_choice == "required":
+            single = decode.parallel_tool_calls is False
+            names = [
+                item.payload.spec.name for item in request.tools if isinstance(item.payload, ToolContract)
+            ]
+            decode = decode.model_copy(update={"structural_tag": required_call(names, single=single)})
         started = self._caller.start(request, policy, decode, salt=salt, faults=faults)
         return started if isinstance(started, HandOff) else TokenInStart(started, self._prompts)
 

@@ -37,6 +37,8 @@ class FaultContext:
     masked: frozenset[str] | None = None
     """Owners (`part_id(item, call)`) whose content the policy replaced by a short text; None: no policy did,
     and a fault that is about such texts replaces all results but those of the last step itself."""
+    always_offered: frozenset[str] = frozenset()
+    """Tools that a fault about the set of tools leaves in: without the one that ends a turn nobody ever answers."""
 
 
 def reasoning_by_call(request: AssemblyRequest) -> Mapping[str, str]:

@@ -16,7 +16,20 @@ from experiments.agent.protocols import ModelCaller
 from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tokenin import TokenInCaller
-from experiments.agent.tools import GroupName, Toolbox, Workspace, World, build_toolbox
+from experiments.agent.tools import (
+    FINISH,
+    Failure,
+    FileTools,
+    GroupName,
+    Toolbox,
+    Workspace,
+    World,
+    build_toolbox,
+    finish_tool,
+)
+from experiments.agent.tools.definitions import OnePath, ReadFile
+from experiments.agent.tools.outcome import Reply
+from experiments.agent.tools.tool import ALL_STAGES, tool
 from experiments.framework import (
     Analysis,
     Size,
@@ -57,10 +70,13 @@ LIVE: Final = (
 )
 """Arms of the replay whose effect on the work itself is in question, or that are worth a look as what costs most."""
 
+LOOKING: Final = frozenset({"list_dir", "find_files", "grep", "count_lines", "outline"})
+"""The file tools beside the one that reads."""
+
 SYSTEM: Final = (
     "You find things out in the files of a project. Call one tool at a time, such as "
     '{"name": "read_file", "arguments": {"path": "docs/planner.md"}}, until you have seen every file that you '
-    "need. Then answer the user in one line with the values that were asked for, and nothing else."
+    "need. Then call finish with one line that has the values that were asked for, and nothing else."
 )
 
 
@@ -86,6 +102,9 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
         self.base: dict[str, JsonValue] = {
             **BASE,
             "harness.max_iterations": 8,
+            # Small models say that they will call, and do not: each message is one call, and `finish` is the answer.
+            "decode.tool_choice": "required",
+            "decode.parallel_tool_calls": False,
             "decode.max_tokens": 96,
             "engine.model": model,
             "engine.block_size": block_size,
@@ -143,11 +162,14 @@ def work_on(question: FileQuestion, asking: Asking, target: ServedModel) -> Coll
     settings = TurnSettings(
         context=RequestContext(tenant="lab", actor="study", now=time_of(0)),
         window=way.window or target.max_model_len,
-        decode=DecodeOptions(max_tokens=way.max_tokens),
+        decode=DecodeOptions(max_tokens=way.max_tokens, tool_choice="required", parallel_tool_calls=False),
         salt=asking.salt,
         policy=way.policy,
-        build_faults=lambda request: faults_of(way.faults, request, asking.seed),
+        build_faults=lambda request: faults_of(
+            way.faults, request, asking.seed, always_offered=frozenset({FINISH})
+        ),
         max_iterations=asking.max_iterations,
+        finish=FINISH,
         token_in=way.surface is Surface.TOKEN_IN,
         surface=f"{target.folder.name}/{way.surface.value}",
     )
@@ -157,8 +179,22 @@ def work_on(question: FileQuestion, asking: Asking, target: ServedModel) -> Coll
 
 
 def folder_tools() -> Toolbox:
-    """The tools that read the frozen folder, the same in every trial."""
-    return build_toolbox((GroupName.FILES,), World(workspace=Workspace(SNAPSHOT)))
+    """The tools that read the frozen folder and the one that answers, the same in every trial.
+
+    `read_file` takes a path and nothing else: small models fill in every number that they may, and read one line.
+    """
+    workspace = Workspace(SNAPSHOT)
+    files = FileTools(workspace)
+    others = build_toolbox((GroupName.FILES,), World(workspace=workspace)).tools
+    whole = tool(
+        "read_file",
+        "Read a whole text file.",
+        OnePath,
+        lambda asked: Reply(files.answer("read_file", ReadFile(path=asked.path))),
+        failures=(Failure.NOT_FOUND, Failure.REFUSED),
+        stages=ALL_STAGES,
+    )
+    return Toolbox((whole, *(one for one in others if one.name in LOOKING), finish_tool()))
 
 
 def caller_of(way: Way, target: ServedModel) -> ModelCaller:

@@ -20,7 +20,9 @@ def time_of(call: int) -> datetime:
     return BEGIN + call * STEP
 
 
-def faults_of(names: Sequence[str], request: AssemblyRequest, seed: int) -> tuple[Fault, ...]:
+def faults_of(
+    names: Sequence[str], request: AssemblyRequest, seed: int, *, always_offered: frozenset[str] = frozenset()
+) -> tuple[Fault, ...]:
     """The named faults for a request: one call for every message of the model in its log, each at its time."""
     reasoning = reasoning_by_call(request)
     call = len(reasoning)
@@ -34,5 +36,6 @@ def faults_of(names: Sequence[str], request: AssemblyRequest, seed: int) -> tupl
             reasoning=reasoning,
             # Nothing masked yet is nothing to reword; only where no policy masks does a fault choose itself.
             masked=frozenset(request.carry.masked),
+            always_offered=always_offered,
         ),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from experiments.agent.settings import TurnSettings
 from experiments.agent.tokenin import TokenInCaller
 from serving.assembler import BarMode, BarPolicy, ContextPolicy, Trajectory
 from serving.call import Caller, DecodeOptions, MeasuredCall, StartedCall
+from serving.chat import ChatRenderer
 from serving.client import Client, ReceivedToolCall, StreamEvent
 from serving.explain import MissCause
 from serving.models import ensure
@@ -142,3 +144,35 @@ def test_a_live_run_extends_every_prompt_and_each_answer_but_for_a_named_drift(
         assert drifts(calls) == Counter()
     else:
         assert sum(drifts(calls).values()) == sum(not one.of_answer for one in found)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("token_in", [False, True], ids=["chat", "token-in"])
+def test_a_required_call_is_one_in_both_surfaces_even_from_random_weights(
+    token_in: bool, live_server, tmp_path: Path
+) -> None:
+    tools = file_toolbox(tmp_path)
+    settings = TurnSettings(
+        context=CONTEXT,
+        window=8192,
+        decode=DecodeOptions(max_tokens=24, tool_choice="required", parallel_tool_calls=False),
+        salt=f"required-{uuid4().hex}",
+        token_in=token_in,
+        max_iterations=2,
+    )
+    made = TokenInCaller if token_in else Caller
+    trajectory = Trajectory(system="Be brief.", tools=tools.specs, turns=())
+    folder = ensure(live_server.model)
+    tokenizer = ChatRenderer(folder.path).tokenizer
+    with Client(live_server.base_url) as client:
+        caller = made(client, folder, block_size=live_server.block_size)
+        events = list(run_turn(caller, tools, trajectory, "What is here?", settings))
+    answers = [
+        tokenizer.decode(event.call.exchange.output_token_ids)
+        for event in events
+        if isinstance(event, CallFinished) and isinstance(event.call, MeasuredCall)
+    ]
+    assert answers
+    names = "|".join(spec.name for spec in tools.specs)
+    # The server's own tag may leave the line break out; arguments are any JSON, and noise is cut off in them.
+    assert all(re.match(rf'<tool_call>\n?{{"name": "({names})", "arguments": ', said) for said in answers)

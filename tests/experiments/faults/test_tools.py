@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
 
+from experiments.faults import FaultContext
+from experiments.faults.tools_only_relevant import ToolsOnlyRelevant
+from serving.assembler import Draft, DraftTool
 from tests.support.sabotage import CALLS, RUN, sent
 
 NAMES = [tool.name for tool in RUN.tools]
@@ -42,6 +46,17 @@ def test_only_the_four_tools_that_fit_the_last_words_are_offered_in_their_old_or
     assert "read_file" in chosen[1], "its result was the last thing said"
     assert {"search_text", "list_folder"} <= set(chosen[2])
     assert all(one != two for one, two in pairwise(chosen))
+
+
+def test_the_tool_that_ends_a_turn_is_offered_whatever_fits() -> None:
+    tools = tuple(DraftTool(spec=spec, item_id=f"tool:{spec.name}") for spec in RUN.tools)
+    last = NAMES[-1]
+    context = FaultContext(
+        call=0, now=datetime(2026, 1, 5, tzinfo=UTC), seed=0, always_offered=frozenset({last})
+    )
+    kept = ToolsOnlyRelevant.build(context).apply(Draft(messages=(), tools=tools)).plain_tools()
+    # Nothing was said, so the first four fit as well as any.
+    assert [tool.name for tool in kept] == [*NAMES[:4], last]
 
 
 def test_the_growing_list_begins_with_three_tools_and_never_moves_one() -> None:

@@ -34,10 +34,14 @@ def read(path: str) -> str:
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
+def finish(answer: str) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'finish', 'arguments': {'answer': answer}})}\n</tool_call>"
+
+
 def right(question: FileQuestion) -> list[str]:
     return [
         *(read(fact.path) for fact in question.facts),
-        ", ".join(fact.value for fact in question.facts),
+        finish(", ".join(fact.value for fact in question.facts)),
     ]
 
 
@@ -80,10 +84,10 @@ def test_the_window_loses_the_question_before_the_answer(folder: Path) -> None:
 
 def test_a_wrong_answer_fails_its_task_and_its_repeats_are_counted(folder: Path) -> None:
     path = QUESTION.facts[0].path
-    outcome, _ = work(folder, APPEND_ONLY, [read(path), read(path), "I do not know."])
+    outcome, _ = work(folder, APPEND_ONLY, [read(path), read(path), finish("I do not know.")])
     assert not outcome.succeeded
     assert outcome.measures["facts_found"] == 0
-    assert (outcome.measures["tool_calls"], outcome.measures["repeated_calls"]) == (2, 1)
+    assert (outcome.measures["tool_calls"], outcome.measures["repeated_calls"]) == (3, 1)
 
 
 def test_a_model_that_never_answers_gave_up_and_failed(folder: Path) -> None:
