@@ -1,18 +1,31 @@
-"""From calls measured by `serving/call.py` to what a run keeps of them."""
+"""Between factors and records on one side and `serving/call.py` on the other: how a call is asked, what is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from pydantic import JsonValue, ValidationError
+
 from experiments.framework.failures import InfrastructureError, failed_by_machinery
 from experiments.framework.trials import BreakExcerpt, CallRecord, TrialRecord, TrialSpec
 from serving.assembler import AssemblyRequest
-from serving.call import MeasuredCall
+from serving.call import DecodeOptions, MeasuredCall
 from serving.client import Exchange
-from serving.errors import InequalityError
+from serving.errors import InequalityError, LabError
 
 SeenT = TypeVar("SeenT")
+
+
+def decode_of(factors: Mapping[str, JsonValue]) -> DecodeOptions:
+    """The `decode.*` factors of an arm, as a call takes them; `LabError` for one that it does not take."""
+    chosen = {
+        path.removeprefix("decode."): value for path, value in factors.items() if path.startswith("decode.")
+    }
+    try:
+        return DecodeOptions.model_validate(chosen)
+    except ValidationError as error:
+        raise LabError(f"Expected decode.* factors that a call takes, got {chosen}: {error}") from error
 
 
 def call_record(call: MeasuredCall, *, predictable: bool = True) -> CallRecord:

@@ -40,7 +40,7 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import whole_number
-from experiments.framework.measured import call_record, check_rebuilt, require_refused
+from experiments.framework.measured import call_record, check_rebuilt, decode_of, require_refused
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD
@@ -121,6 +121,7 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
         question = file_question(int(spec.task.rpartition("-")[2]), spec.seed)
         asking = Asking(
             way=Way.of(context.factors),
+            decode=decode_of(context.factors),
             max_iterations=whole_number(context.factors, "harness.max_iterations"),
             seed=spec.seed,
             salt=context.salt,
@@ -150,6 +151,7 @@ class Asking:
     """How a question is asked."""
 
     way: Way
+    decode: DecodeOptions
     max_iterations: int
     seed: int
     salt: str
@@ -162,7 +164,7 @@ def work_on(question: FileQuestion, asking: Asking, target: ServedModel) -> Coll
     settings = TurnSettings(
         context=RequestContext(tenant="lab", actor="study", now=time_of(0)),
         window=way.window or target.max_model_len,
-        decode=DecodeOptions(max_tokens=way.max_tokens, tool_choice="required", parallel_tool_calls=False),
+        decode=asking.decode,
         salt=asking.salt,
         policy=way.policy,
         build_faults=lambda request: faults_of(

@@ -19,7 +19,7 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import whole_number
-from experiments.framework.measured import call_record, check_rebuilt, require_refused
+from experiments.framework.measured import call_record, check_rebuilt, decode_of, require_refused
 from experiments.framework.served_model import ServedModel
 from experiments.status_bar.techniques_analysis import analyse
 from experiments.status_bar.techniques_asking import Asking, Worked, work_on
@@ -87,7 +87,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
         )
         asking = Asking(
             window=target.max_model_len,
-            max_tokens=whole_number(factors, "decode.max_tokens"),
+            decode=decode_of(factors),
             max_iterations=whole_number(factors, "harness.max_iterations"),
             salt=context.salt,
             surface=f"{target.folder.name}/chat",

@@ -86,8 +86,8 @@ class Asking:
 
     window: int
     """Tokens that the server really serves."""
-    max_tokens: int
-    """Of one message."""
+    decode: DecodeOptions
+    """Of each message."""
     max_iterations: int
     salt: str
     surface: str
@@ -110,9 +110,7 @@ def work_on(task: BarTask, on: frozenset[Technique], caller: ModelCaller, asking
         settings = TurnSettings(
             context=RequestContext(tenant="lab", actor="study", now=task.asked_at),
             window=asking.window,
-            decode=DecodeOptions(
-                max_tokens=asking.max_tokens, tool_choice="required", parallel_tool_calls=False
-            ),
+            decode=asking.decode,
             salt=asking.salt,
             policy=policy_of(on),
             max_iterations=asking.max_iterations,

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 
 from experiments.framework import InequalityError, InfrastructureError, TrialRecord
-from experiments.framework.measured import check_rebuilt, rebuilt, require_refused
+from experiments.framework.measured import check_rebuilt, decode_of, rebuilt, require_refused
 from experiments.framework.trials import total
 from serving.assembler import Trajectory, UserTurn
+from serving.call import DecodeOptions
 from serving.client import ErrorKind, Exchange, ExchangeError
+from serving.errors import LabError
 from tests.support.made_tools import contract
 from tests.support.scripted import CONTEXT, exchange
 from tests.support.technique_records import record
@@ -73,3 +75,10 @@ def test_a_null_arm_may_read_other_ids_only_after_another_answer() -> None:
         wrong = read("null-rebuild", other, ((1, 2, 8), (4,)))
         with pytest.raises(InequalityError, match="rebuilt from a stored copy"):
             check_rebuilt([base, wrong], base="none", null="null-rebuild")
+
+
+def test_the_decode_factors_of_an_arm_are_how_its_calls_are_asked() -> None:
+    factors = {"decode.max_tokens": 7, "decode.tool_choice": "required", "engine.model": "m"}
+    assert decode_of(factors) == DecodeOptions(max_tokens=7, tool_choice="required")
+    with pytest.raises(LabError, match="decode"):
+        decode_of({"decode.max_tokens": 7, "decode.colour": "red"})
