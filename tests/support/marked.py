@@ -7,8 +7,12 @@ from typing import Final
 
 import psutil
 
-MARK: Final = "CTXLAB_TEST_MARK"
-"""The variable that every process inherits."""
+_MARK: Final = "CTXLAB_TEST_MARK"
+
+
+def marking(mark: str) -> dict[str, str]:
+    """The variables that every process below inherits; an engine would write its title over them but for the second."""
+    return {_MARK: mark, "SPT_NOENV": "1"}
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -16,6 +20,6 @@ def marked(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(_MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from experiments.agent.saving import open_run
-from tests.support.marked import MARK, marked
+from tests.support.marked import marked, marking
 from tests.support.told_server import ToldServer, calling, saying, told_server
 
 ROOT = Path(__file__).parents[3]
@@ -96,7 +96,6 @@ def test_a_server_that_is_gone_in_the_middle_is_told_in_one_sentence_and_the_ste
 
 
 SERVER = """import threading
-from tests.support.marked import MARK, marked
 from tests.support.told_server import calling, told_server
 from tests.support.scripts import chunk
 
@@ -137,14 +136,12 @@ def test_an_engine_that_dies_in_the_middle_is_told_with_its_root_cause_and_leave
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "200", MARK: mark, "PYTHONUNBUFFERED": "1"},
+        env=os.environ | marking(mark) | {"COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None
     while "step 1" not in process.stdout.readline():
         assert process.poll() is None
-    engine = next(
-        one for one in marked(mark) if "EngineCore" in one.name() or "spawn_main" in str(one.cmdline())
-    )
+    engine = next(one for one in marked(mark) if "EngineCore" in one.name())
     engine.kill()
     _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1

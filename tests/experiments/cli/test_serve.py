@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.marked import MARK, marked
+from tests.support.marked import marked, marking
 
 MODEL = "qwen3-nano-shape"
 COMMAND = [sys.executable, "-m", "experiments.cli.main", "serve", "--model", MODEL]
@@ -42,7 +42,7 @@ def refused(*arguments: str) -> str:
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, MARK: mark},
+        env=os.environ | marking(mark),
     )
     assert process.returncode in (1, 2), process.stderr
     assert process.stdout == ""
