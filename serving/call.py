@@ -22,6 +22,7 @@ from serving.assembler import (
     assemble,
 )
 from serving.chat import ChatRenderer, ChatTokenizer, LastRender, ShownToken
+from serving.chat.required_call import TAG_PARSER, required_call
 from serving.client import (
     ChatRequest,
     Client,
@@ -54,17 +55,8 @@ class DecodeOptions(BaseModel):
     """False: at most one call a message; None: not sent, which is true. Sent where tools are given."""
     choices: tuple[str, ...] = ()
     """The only answers that the server lets the model give (vLLM's `structured_outputs`); none given: any."""
-    structural_tag: dict[str, JsonValue] | None = None
-    """The form that the server holds the answer to (xgrammar's structural tag), where no `choices` are; None: any."""
-
-    @property
-    def extra(self) -> dict[str, JsonValue]:
-        """The fields of a request's body that no API but vLLM's has."""
-        if self.choices:
-            return {"structured_outputs": {"choice": list(self.choices)}}
-        if self.structural_tag is not None:
-            return {"structured_outputs": {"structural_tag": json.dumps(self.structural_tag)}}
-        return {}
+    strict_arguments: bool = False
+    """Whether a required call's arguments are held to its tool's schema, which `tool_choice` alone does not do."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +219,8 @@ class Caller:
         return StartedCall(self, packet, rendered, prediction, stream, salt)
 
     def _request(self, packet: Packet, rendered: Rendered, decode: DecodeOptions, salt: str) -> Request:
+        grammar = self._grammar(packet, decode)
+        extra: dict[str, JsonValue] = {} if grammar is None else {"structured_outputs": grammar}
         if self._surface is Surface.TOKEN_IN:
             return CompletionRequest(
                 model=self.model.name,
@@ -235,22 +229,42 @@ class Caller:
                 temperature=decode.temperature,
                 seed=decode.seed,
                 cache_salt=salt,
-                extra=decode.extra,
+                extra=extra,
             )
+        choice = decode.tool_choice
+        if decode.strict_arguments and choice == "required":
+            choice = "auto"  # a server that requires calls itself puts its own grammar in place of this one
         return ChatRequest(
             model=self.model.name,
             messages=tuple(message.to_api() for message in packet.messages),
             tools=tuple(tool.to_api() for tool in packet.tools),
-            tool_choice=decode.tool_choice if packet.tools else None,
-            parallel_tool_calls=decode.parallel_tool_calls if packet.tools else None,
+            tool_choice=choice if packet.tools else None,
+            parallel_tool_calls=decode.parallel_tool_calls if packet.tools and not grammar else None,
             chat_template_kwargs=self._template_kwargs or None,
             max_tokens=decode.max_tokens,
             temperature=decode.temperature,
             seed=decode.seed,
             cache_salt=salt,
             rendered_tokens=len(rendered.token_ids),
-            extra=decode.extra,
+            extra=extra,
         )
+
+    def _grammar(self, packet: Packet, decode: DecodeOptions) -> dict[str, JsonValue] | None:
+        """What vLLM's `structured_outputs` holds the answer to; None: what the server does by itself."""
+        if decode.choices:
+            return {"choice": list(decode.choices)}
+        if decode.tool_choice != "required" or not packet.tools:
+            return None
+        if self._surface is Surface.CHAT and not decode.strict_arguments:
+            return None
+        if self.model.tool_parser != TAG_PARSER:
+            raise UsageError(
+                f"Expected a model that writes tool calls in `<tool_call>` tags, for this side requires one, and "
+                f"{self.model.name} does not: over the chat surface, with any arguments, the server requires it."
+            )
+        single = decode.parallel_tool_calls is False
+        tag = required_call(packet.tools, single=single, strict=decode.strict_arguments)
+        return {"structural_tag": json.dumps(tag)}
 
     def _finished(self, started: StartedCall, exchange: Exchange) -> MeasuredCall:
         if exchange.error is not None:

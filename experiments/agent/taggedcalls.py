@@ -7,11 +7,8 @@ stream and the finished text, so what started early is what is read at the end.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
-
-from pydantic import JsonValue
 
 from experiments.agent.jsoncalls import object_parts, skip_space
 
@@ -19,31 +16,6 @@ _OPEN: Final = "<tool_call>"
 _CLOSE: Final = "</tool_call>"
 _THINK: Final = "<think>"
 _THOUGHT: Final = "</think>"
-
-
-def required_call(names: Iterable[str], *, single: bool) -> dict[str, JsonValue]:
-    """The structural tag of an answer that is calls of these tools and nothing else; arguments are any JSON.
-
-    What vLLM holds a chat's `tool_choice: required` to where it reads Hermes' tags; `single` is
-    `parallel_tool_calls: false`. Source: vLLM's `tool_parsers/structural_tag_registry.py`.
-    """
-    tags: list[JsonValue] = [
-        {
-            "type": "tag",
-            "begin": f'{_OPEN}\n{{"name": {json.dumps(name)}, "arguments": ',
-            "content": {"type": "json_schema", "json_schema": True},
-            "end": f"}}\n{_CLOSE}",
-        }
-        for name in names
-    ]
-    calls: JsonValue = {
-        "type": "tags_with_separator",
-        "tags": tags,
-        "separator": "",
-        "at_least_one": True,
-        "stop_after_first": single,
-    }
-    return {"type": "structural_tag", "format": calls}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from experiments.agent.taggedcalls import required_call
 from serving.assembler import (
     FRAMING,
     AddedToken,
@@ -26,7 +25,6 @@ from serving.assembler import (
     Rendered,
     RendererIdentity,
     TokenSpan,
-    ToolContract,
     ToolSpec,
     item_of,
 )
@@ -199,13 +197,7 @@ class TokenInCaller:
         salt: str,
         faults: Sequence[Fault] = (),
     ) -> TokenInStart | HandOff:
-        """As `Caller.start`; no server reads `tool_choice` here, so a required call is a form of the answer."""
-        if decode.tool_choice == "required":
-            single = decode.parallel_tool_calls is False
-            names = [
-                item.payload.spec.name for item in request.tools if isinstance(item.payload, ToolContract)
-            ]
-            decode = decode.model_copy(update={"structural_tag": required_call(names, single=single)})
+        """As `Caller.start`."""
         started = self._caller.start(request, policy, decode, salt=salt, faults=faults)
         return started if isinstance(started, HandOff) else TokenInStart(started, self._prompts)
 

@@ -105,6 +105,7 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
             # Small models say that they will call, and do not: each message is one call, and `finish` is the answer.
             "decode.tool_choice": "required",
             "decode.parallel_tool_calls": False,
+            "decode.strict_arguments": True,
             "decode.max_tokens": 96,
             "engine.model": model,
             "engine.block_size": block_size,

@@ -62,6 +62,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
             # With words allowed, the 1.5B said what it would write next, and wrote nothing: each message is one call.
             "decode.tool_choice": "required",
             "decode.parallel_tool_calls": False,
+            "decode.strict_arguments": True,
             "decode.max_tokens": 128,
             "engine.model": model,
             "engine.block_size": block_size,

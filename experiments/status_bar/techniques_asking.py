@@ -39,7 +39,7 @@ from serving.call import DecodeOptions
 A_MESSAGE: Final = timedelta(minutes=1)
 """What the simulated clock advances by with every model call."""
 
-MAX_SAME_CALLS: Final = 5
+MAX_SAME_CALLS: Final = 4
 """More than any limit of calls, so that a limit is the model's to keep and not the loop's."""
 
 

@@ -147,15 +147,18 @@ def test_a_live_run_extends_every_prompt_and_each_answer_but_for_a_named_drift(
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("strict", [False, True], ids=["any-arguments", "strict"])
 @pytest.mark.parametrize("token_in", [False, True], ids=["chat", "token-in"])
 def test_a_required_call_is_one_in_both_surfaces_even_from_random_weights(
-    token_in: bool, live_server, tmp_path: Path
+    token_in: bool, strict: bool, live_server, tmp_path: Path
 ) -> None:
     tools = file_toolbox(tmp_path)
     settings = TurnSettings(
         context=CONTEXT,
         window=8192,
-        decode=DecodeOptions(max_tokens=24, tool_choice="required", parallel_tool_calls=False),
+        decode=DecodeOptions(
+            max_tokens=48, tool_choice="required", parallel_tool_calls=False, strict_arguments=strict
+        ),
         salt=f"required-{uuid4().hex}",
         token_in=token_in,
         max_iterations=2,
@@ -165,7 +168,9 @@ def test_a_required_call_is_one_in_both_surfaces_even_from_random_weights(
     folder = ensure(live_server.model)
     tokenizer = ChatRenderer(folder.path).tokenizer
     with Client(live_server.base_url) as client:
-        caller = made(client, folder, block_size=live_server.block_size)
+        # A grammar holds only what follows the reasoning, and noise never ends that.
+        thinking = {"enable_thinking": False}
+        caller = made(client, folder, block_size=live_server.block_size, template_kwargs=thinking)
         events = list(run_turn(caller, tools, trajectory, "What is here?", settings))
     answers = [
         tokenizer.decode(event.call.exchange.output_token_ids)
@@ -176,3 +181,6 @@ def test_a_required_call_is_one_in_both_surfaces_even_from_random_weights(
     names = "|".join(spec.name for spec in tools.specs)
     # The server's own tag may leave the line break out; arguments are any JSON, and noise is cut off in them.
     assert all(re.match(rf'<tool_call>\n?{{"name": "({names})", "arguments": ', said) for said in answers)
+    if strict:
+        fields = "|".join(name for spec in tools.specs for name in spec.parameters["properties"])
+        assert all(re.search(rf'"arguments": \{{\s*("({fields})"|\}}|$)', said) for said in answers)
