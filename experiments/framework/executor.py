@@ -79,9 +79,11 @@ class Executor(Generic[TargetT]):
                 for future in as_completed(futures):
                     future.result()
                     yield
-            except BaseException:
+            except BaseException as error:
                 # Trials in flight end and are kept, queued ones return at once; leaving the pool waits.
                 self._stopping.set()
+                if isinstance(error, KeyboardInterrupt):
+                    self._say("stopping: trials in flight end first and are kept; once more stops at once")
                 raise
 
     def _run_trial(self, trial: Trial, slot: EngineSlot[TargetT]) -> None:
