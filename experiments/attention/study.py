@@ -13,6 +13,7 @@ from experiments.attention.arms import ARMS, NULL_REBUILD, Question
 from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of, with_output
 from experiments.attention.figures import map_figure
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
+from experiments.framework.arms import whole_number
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
@@ -264,10 +265,7 @@ def _holds(text: str, code: str) -> bool:
 
 
 def _most(context: TrialContext[LocalModel]) -> int:
-    most = context.factors["decode.max_tokens"]
-    if not isinstance(most, int):
-        raise LabError(f"decode.max_tokens is a number, got {most!r}.")
-    return most
+    return whole_number(context.factors, "decode.max_tokens")
 
 
 def _profile(capture: Capture) -> dict[str, Measure]:

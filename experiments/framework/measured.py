@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -105,16 +106,36 @@ def check_replayed(records: Iterable[TrialRecord], *, base: str, null: str) -> N
 
     For replays: what is sent does not depend on what the model answers, so every call must be the same.
     """
-    for spec, mine, remade in null_pairs(records, base=base, null=null, seen=_ids_and_reuse):
-        if mine != remade:
-            both = zip(mine, remade, strict=False)
-            call, (one, other) = next((n, pair) for n, pair in enumerate(both) if pair[0] != pair[1])
-            raise InequalityError(
-                f"Call {call} of {spec.cluster}, rebuilt from a stored copy",
-                expected=f"{len(one[0] or ())} ids and {one[1]} cached tokens as {base}",
-                got=f"{len(other[0] or ())} ids and {other[1]} cached tokens"
-                + ("" if one[0] == other[0] else ", and the ids differ"),
-            )
+    check_calls(
+        records, base=base, null=null, seen=_ids_and_reuse, words=lambda cached: f"{cached} cached tokens"
+    )
+
+
+def check_calls(
+    records: Iterable[TrialRecord],
+    *,
+    base: str,
+    null: str,
+    seen: Callable[[TrialRecord], Sequence[tuple[tuple[int, ...] | None, SeenT]]],
+    words: Callable[[SeenT], str],
+) -> None:
+    """Raise `InequalityError` at the first call of which null arm and base read other ids, or differ otherwise.
+
+    `seen` gives what has to be equal of each call, its prompt's ids first; `words` says the rest of it.
+    """
+
+    def told(call: tuple[tuple[int, ...] | None, SeenT] | None) -> str:
+        return "no such call" if call is None else f"{len(call[0] or ())} ids and {words(call[1])}"
+
+    for spec, mine, remade in null_pairs(records, base=base, null=null, seen=seen):
+        for number, (one, other) in enumerate(zip_longest(mine, remade)):
+            if one != other:
+                differ = one is not None and other is not None and one[0] != other[0]
+                raise InequalityError(
+                    f"Call {number} of {spec.cluster}, rebuilt from a stored copy",
+                    expected=f"{told(one)}, as {base}",
+                    got=told(other) + (", and the ids differ" if differ else ""),
+                )
 
 
 def check_null(

@@ -10,7 +10,6 @@ from pydantic import JsonValue
 from experiments.framework import (
     Analysis,
     Arm,
-    InequalityError,
     InfrastructureError,
     SaltScope,
     Size,
@@ -21,7 +20,7 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import whole_number
-from experiments.framework.measured import call_record, null_pairs
+from experiments.framework.measured import call_record, check_calls
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import Measure, total
 from experiments.status_bar.analysis import analyse
@@ -190,16 +189,7 @@ class StatusBarStudy(Study[ServedModel]):
         def seen(record: TrialRecord) -> list[tuple[tuple[int, ...] | None, str]]:
             return [(one.prompt_token_ids, one.text if alone else "") for one in record.exchanges[::step]]
 
-        for spec, mine, remade in null_pairs(records, base=BASE, null=NULL_REBUILD, seen=seen):
-            if mine != remade:
-                pairs = zip(mine, remade, strict=True)
-                number, (one, other) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-                raise InequalityError(
-                    f"Call {number} of {spec.cluster}, rebuilt from a stored copy",
-                    expected=f"{len(one[0] or ())} ids and {one[1]!r:.80}",
-                    got=f"{len(other[0] or ())} ids and {other[1]!r:.80}"
-                    + ("" if one[0] == other[0] else ", and the ids differ"),
-                )
+        check_calls(records, base=BASE, null=NULL_REBUILD, seen=seen, words=lambda text: f"{text!r:.80}")
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Accuracy, violations and counting errors by arm and N; every sentence is computed."""

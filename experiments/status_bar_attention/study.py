@@ -18,6 +18,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
+from experiments.framework.arms import whole_number
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
@@ -27,7 +28,6 @@ from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE
 from serving.assembler import ToolStep
 from serving.attention import Capture, Reading, SegmentKind, Segments, read_packet
-from serving.errors import LabError
 
 CALLS: Final = {"quick": (2,), "medium": (3,), "full": (1, 2, 3, 5, 10)}
 """Calls made before the question, by size; each is a task, and even seeds have no call left."""
@@ -125,9 +125,7 @@ class StatusBarAttentionStudy(Study[LocalModel]):
         scenario = phone_limit(spec.seed, calls=int(calls), other_steps=int(steps))
         if context.factors["harness.rebuild"]:
             scenario = PhoneLimit.model_validate_json(scenario.model_dump_json())
-        most = context.factors["decode.max_tokens"]
-        if not isinstance(most, int):
-            raise LabError(f"decode.max_tokens is a number, got {most!r}.")
+        most = whole_number(context.factors, "decode.max_tokens")
         bar = phone_bar(scenario, PhoneBar(str(context.factors["harness.bar"])), model.count)
         request = scenario.request(
             window=model.folder.max_position_embeddings,
