@@ -17,6 +17,7 @@ from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tokenin import TokenInCaller
 from experiments.agent.tools import (
+    CALLS_ALONE,
     FINISH,
     Failure,
     FileTools,
@@ -102,10 +103,7 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
         self.base: dict[str, JsonValue] = {
             **BASE,
             "harness.max_iterations": 8,
-            # Small models say that they will call, and do not: each message is one call, and `finish` is the answer.
-            "decode.tool_choice": "required",
-            "decode.parallel_tool_calls": False,
-            "decode.strict_arguments": True,
+            **CALLS_ALONE,
             "decode.max_tokens": 96,
             "engine.model": model,
             "engine.block_size": block_size,

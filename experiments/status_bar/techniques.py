@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import JsonValue
 
 from experiments.agent.loop import CallFailedError
+from experiments.agent.tools import CALLS_ALONE
 from experiments.framework import (
     Analysis,
     SaltScope,
@@ -59,10 +60,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
             **dict.fromkeys(FACTORS.values(), False),
             "harness.rebuild": False,
             "harness.max_iterations": 10,
-            # With words allowed, the 1.5B said what it would write next, and wrote nothing: each message is one call.
-            "decode.tool_choice": "required",
-            "decode.parallel_tool_calls": False,
-            "decode.strict_arguments": True,
+            **CALLS_ALONE,
             "decode.max_tokens": 128,
             "engine.model": model,
             "engine.block_size": block_size,

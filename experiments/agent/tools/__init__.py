@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.agent.tools.clock import SimulatedClock
 from experiments.agent.tools.definitions import TOOL_SPECS
 from experiments.agent.tools.files import FileTools
-from experiments.agent.tools.finish import FINISH, finish_tool
+from experiments.agent.tools.finish import CALLS_ALONE, FINISH, finish_tool
 from experiments.agent.tools.groups import GroupName, World, build_toolbox
 from experiments.agent.tools.outcome import Failure, ToolOutcome
 from experiments.agent.tools.pages import Page
@@ -17,6 +17,7 @@ from experiments.agent.tools.toolbox import Toolbox
 from experiments.agent.tools.workspace import Workspace
 
 __all__ = [
+    "CALLS_ALONE",
     "FINISH",
     "TOOL_SPECS",
     "Failure",
