@@ -26,7 +26,7 @@ from experiments.framework.statistics import (
     Interval,
     bounded,
     holm,
-    mean_over_clusters,
+    mean_of,
     wilson,
 )
 from serving.errors import UsageError
@@ -48,11 +48,6 @@ def analyse(records: Sequence[TrialRecord]) -> Analysis:
 
 def _of(records: Sequence[TrialRecord], arm: str) -> list[TrialRecord]:
     return [record for record in records if record.arm == arm]
-
-
-def _interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval | None:
-    """Mean over seeds; bounds only where seeds suffice."""
-    return mean_over_clusters(by_cluster(records, arm, measure))
 
 
 def _words(interval: Interval | None, scale: float = 1) -> str | None:
@@ -142,7 +137,7 @@ def _about_cages(records: Sequence[TrialRecord]) -> Iterator[str]:
     said = [f"{names[arm]} {right} of {total}" for arm, (right, total) in rights.items() if total]
     if not said:
         return
-    times = {arm: _interval(records, arm, "times_even") for arm in names}
+    times = {arm: mean_of(records, arm, "times_even") for arm in names}
     looks = [f"{names[arm]} {one.estimate:.2g}" for arm, one in times.items() if one is not None]
     yield (
         f"Cages right: {', '.join(said)}; attention on the lines that answer, in times an even spread: "
@@ -194,9 +189,9 @@ def _tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
                     total,
                     right,
                     f"{found.estimate:.0%} [{found.low or 0:.0%}, {found.high or 0:.0%}]",
-                    _words(_interval(records, depth_name(depth), "mass_share"), 100),
-                    _words(_interval(records, depth_name(depth), "times_even")),
-                    _words(_interval(records, depth_name(depth), "best_head_share"), 100),
+                    _words(mean_of(records, depth_name(depth), "mass_share"), 100),
+                    _words(mean_of(records, depth_name(depth), "times_even")),
+                    _words(mean_of(records, depth_name(depth), "best_head_share"), 100),
                     adjusted.get(depth_name(depth), ""),
                 )
             )
@@ -230,8 +225,8 @@ def _cage_tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
         right, total = _right(records, name)
         if total:
             found = wilson(right, total)
-            share = _words(_interval(records, name, "mass_share"), 100)
-            times = _words(_interval(records, name, "times_even"))
+            share = _words(mean_of(records, name, "mass_share"), 100)
+            times = _words(mean_of(records, name, "times_even"))
             bounds = f"{found.estimate:.0%} [{found.low or 0:.0%}, {found.high or 0:.0%}]"
             rows.append((titles[name], total, right, bounds, share, times, _accuracy_effect(records, name)))
     if rows:
@@ -272,8 +267,8 @@ def _triangle_tables(records: Sequence[TrialRecord]) -> Iterator[Table]:
                 (
                     name,
                     len(by_cluster(records, TRACE, f"mass {name}")),
-                    _words(_interval(records, TRACE, f"mass {name}"), 100),
-                    _words(_interval(records, TRACE, f"expected {name}"), 100),
+                    _words(mean_of(records, TRACE, f"mass {name}"), 100),
+                    _words(mean_of(records, TRACE, f"expected {name}"), 100),
                     _words(_triangle_ratio(records, name)),
                 )
                 for name in names
@@ -287,7 +282,7 @@ def _figures(records: Sequence[TrialRecord]) -> Iterator[LineFigure | GridFigure
     depths = [depth for depth in DEPTHS if _of(records, depth_name(depth))]
     if depths:
         recall = [wilson(*_right(records, depth_name(depth))) for depth in depths]
-        times = [_interval(records, depth_name(depth), "times_even") for depth in depths]
+        times = [mean_of(records, depth_name(depth), "times_even") for depth in depths]
         yield LineFigure(
             name="recall-by-depth",
             title="Is the needle found? (accuracy)",

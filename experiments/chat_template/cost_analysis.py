@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.chat_template.tables import drift_table, mean_of, of_arm
+from experiments.chat_template.tables import drift_table, of_arm
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.measured import agreement
-from experiments.framework.statistics import Interval, bounded
+from experiments.framework.statistics import Interval, bounded, mean_of
 from experiments.tool_calling.cost_tables import later_call, ttft
 from experiments.tool_calling.names import EXCLUDED
 from experiments.tool_calling.tables import share, summed

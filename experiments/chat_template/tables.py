@@ -8,9 +8,9 @@ from typing import Final
 
 from experiments.chat_template.names import DRIFT, REFUSED, TOOL_ROLE
 from experiments.chat_template.pairs import Compared, lost_share
-from experiments.framework import Arm, Table, TrialRecord, by_cluster
+from experiments.framework import Arm, Table, TrialRecord
 from experiments.framework.analysis import Cell
-from experiments.framework.statistics import Interval, mean_over_clusters
+from experiments.framework.statistics import mean_of
 from experiments.tool_calling.names import NATIVE_ONLY
 from experiments.tool_calling.tables import share, summed
 
@@ -18,11 +18,6 @@ from experiments.tool_calling.tables import share, summed
 def of_arm(records: Sequence[TrialRecord], arm: str) -> list[TrialRecord]:
     """The records of one arm."""
     return [record for record in records if record.arm == arm]
-
-
-def mean_of(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval | None:
-    """The mean over prompts, with an interval where there are enough; None where nothing is known."""
-    return mean_over_clusters(by_cluster(records, arm, measure))
 
 
 _SHARES: Final = {

@@ -133,6 +133,11 @@ def mean_over_clusters(clusters: Mapping[KeyT, Sequence[float]]) -> Interval | N
     return bounded(cluster_means(clusters)[:, None]) if clusters else None
 
 
+def mean_of(records: Iterable[TrialRecord], arm: str, measure: str) -> Interval | None:
+    """`mean_over_clusters` of one measure of one arm; None where no trial knows it."""
+    return mean_over_clusters(by_cluster(records, arm, measure))
+
+
 def judged_alike(
     records: Sequence[TrialRecord], one: str, other: str, measure: str = "success"
 ) -> tuple[int, int]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
-
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Line, LineFigure, Table, TrialRecord
 from experiments.framework.analysis import Cell
 from experiments.framework.figures import AnyFigure
-from experiments.framework.statistics import Interval, bounded
+from experiments.framework.statistics import Interval, mean_of
 from experiments.latency.cells import AGAIN, CEILINGS, number
 from experiments.latency.selfcheck import Phase, Share, shares
 
@@ -43,25 +41,13 @@ def analyse(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Analysis:
     )
 
 
-def interval(records: Sequence[TrialRecord], arm: str, measure: str) -> Interval | None:
-    """The mean of a measure over seeds with its interval; None where no seed knows it."""
-    values = [
-        float(value)
-        for record in records
-        if record.arm == arm
-        and isinstance(value := record.measures.get(measure), int | float)
-        and not isinstance(value, bool)
-    ]
-    return bounded(np.asarray(values, dtype=np.float64)[:, None]) if values else None
-
-
 def _times_table(cells: Sequence[str], records: Sequence[TrialRecord]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     has_energy = any(record.measures.get(ENERGY) is not None for record in records)
     columns = [column for column in TIMES if has_energy or column[0] != ENERGY]
     for name in cells:
         own = [record for record in records if record.arm == name]
-        found = (interval(records, name, measure) for measure, _, _ in columns)
+        found = (mean_of(records, name, measure) for measure, _, _ in columns)
         shown = [
             None if one is None else one.words(".3g", scale=scale)
             for one, (_, _, scale) in zip(found, columns, strict=True)
@@ -156,7 +142,7 @@ def _grouped(
     """Cells that differ in `axis` alone, as label → place → interval; a single cell is no line."""
     groups: dict[str, dict[float, Interval]] = {}
     for name, factors in cells:
-        place, found = factors[axis], interval(records, name, measure)
+        place, found = factors[axis], mean_of(records, name, measure)
         if found is not None and isinstance(place, int | float):
             groups.setdefault(_label(factors, axis), {})[place] = found
     return {label: points for label, points in groups.items() if len(points) > 1}
@@ -216,7 +202,7 @@ def _floor_figure(cells: Sequence[str], found: Sequence[Share]) -> list[AnyFigur
 
 def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Sequence[Share]) -> str:
     parts = []
-    rates = [(name, rate) for name in cells if (rate := interval(records, name, "full_output_tokens_per_s"))]
+    rates = [(name, rate) for name in cells if (rate := mean_of(records, name, "full_output_tokens_per_s"))]
     if rates:
         name, best = max(rates, key=lambda pair: pair[1].estimate)
         parts.append(f"The highest throughput is {best.words('.3g')} output tokens/s, in {name}.")
