@@ -16,6 +16,7 @@ from serving.assembler import (
 )
 from serving.call import DecodeOptions
 from serving.client import ChatRequest, Client, Exchange, ExchangeStream, StreamEvent
+from serving.errors import UsageError
 
 _FRAMING_PER_MESSAGE = 5
 """What templates typically write around a message, in tokens; counts here are estimates anyway."""
@@ -41,7 +42,15 @@ class UnmeasuredCaller:
         salt: str,
         faults: Sequence[Fault] = (),
     ) -> UnmeasuredStart | HandOff:
-        """Assemble and send; a `HandOff` when the packet does not fit by estimate. `salt` is not sent."""
+        """Assemble and send; a `HandOff` when the packet does not fit by estimate. `salt` is not sent.
+
+        Raises `UsageError` for decode options that are vLLM's own: without them the model would answer freely.
+        """
+        if decode.choices or decode.strict_arguments:
+            raise UsageError(
+                "Expected decode options of OpenAI's API, got choices or strict arguments, which only vLLM can hold a "
+                "model to: name the served model's files, or leave them out."
+            )
         packet = assemble(request, policy, self._counter, faults)
         if isinstance(packet, HandOff):
             return packet

@@ -133,7 +133,9 @@ class LatencyStudy(Study[ServedModel | Target]):
         requests = max(
             int(spec.task.rpartition("-")[2]), 2 * concurrency
         )  # fewer would be all ramp and drain
-        _check_pool(shape, concurrency, target)
+        # A server slower than the arrivals meets all of them at once.
+        is_open = factors["load.kind"] == cells.Load.POISSON.value
+        _check_pool(shape, requests if is_open else concurrency, target)
         loaded = target.client.run(
             lambda client: _send(client, factors, shape, requests, spec, target, context.salt)
         )
@@ -243,14 +245,15 @@ def _is_exact(target: Target) -> bool:
     return target.surface is Surface.TOKEN_IN and target.is_vllm
 
 
-def _check_pool(shape: Shape, concurrency: int, target: Target) -> None:
+def _check_pool(shape: Shape, at_once: int, target: Target) -> None:
     """Refuse a pool in which a running load could evict the shared beginning that it is to reuse."""
     if target.num_blocks is None or target.block_size is None:
         return
-    longest = shape.prompt_tokens + shape.turns * (shape.output_tokens + shape.follow_up_tokens)
-    needed = (concurrency + 1) * -(-longest // target.block_size)
+    asked = shape.prompt_tokens + (shape.turns - 1) * shape.follow_up_tokens
+    longest = asked + shape.turns * shape.output_tokens
+    needed = (at_once + 1) * -(-longest // target.block_size)
     if needed >= target.num_blocks:
         raise LabError(
-            f"{concurrency} calls of {longest} tokens need {needed} blocks of {target.block_size} tokens and the pool "
+            f"{at_once} calls of {longest} tokens need {needed} blocks of {target.block_size} tokens and the pool "
             f"has {target.num_blocks}: serve with a larger KV cache, or lower the load."
         )

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from experiments.agent.events import Answer, ToolStarted
 from experiments.agent.loop import run_turn
 from experiments.agent.settings import TurnSettings
@@ -14,6 +16,7 @@ from experiments.agent.unmeasured import UnmeasuredCaller
 from serving.assembler import Trajectory
 from serving.call import DecodeOptions
 from serving.client import Client
+from serving.errors import UsageError
 from tests.support.made_tools import MadeTools, contract
 from tests.support.scripted import CONTEXT
 from tests.support.scripts import Json, chunk
@@ -56,3 +59,17 @@ def test_the_first_tool_starts_before_the_second_call_is_sent_and_two_of_one_sec
     first, second = intervals['{"x": 1}'], intervals['{"x": 2}']
     assert first[0] < sent[0] < second[0]
     assert second[0] < first[1], "the second tool waited for the first"
+
+
+@pytest.mark.parametrize("options", [{"strict_arguments": True}, {"choices": ("yes", "no")}])
+def test_a_server_known_by_its_url_alone_is_not_asked_for_what_only_vllm_can_hold_a_model_to(
+    options: dict[str, object],
+) -> None:
+    decode = DecodeOptions.model_validate({"max_tokens": 50, "tool_choice": "required", **options})
+    settings = TurnSettings(context=CONTEXT, window=9_000, decode=decode, salt="s", accept=frozenset())
+    tools = MadeTools((contract("a"),), {})
+    start = Trajectory(tools=tools.specs, turns=())
+    with told_server([saying("Never asked.")]) as told, Client(told.url) as client:
+        with pytest.raises(UsageError, match="only vLLM"):
+            list(run_turn(UnmeasuredCaller(client, "told"), tools, start, "Go.", settings))
+        assert not told.bodies

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from experiments.framework import Arm, Size, StoppedError, publish, run_study
 from experiments.framework.records import count_attempts, read_records
+from experiments.framework.study import TrialContext, TrialSpec
 from experiments.latency import cells
 from experiments.latency.analysis import analyse
 from experiments.latency.compare import compare_runs, comparison_table
@@ -18,7 +20,7 @@ from experiments.latency.export import COLUMNS, export_csv
 from experiments.latency.study import LatencyStudy
 from experiments.latency.target import serve_urls
 from experiments.latency.workload import Shape
-from serving.errors import InequalityError, UsageError
+from serving.errors import InequalityError, LabError, UsageError
 from tests.support.made_load import record_of
 from tests.support.stub import Stub, running_stub
 
@@ -183,6 +185,32 @@ def test_several_servers_are_worked_through_as_one_queue(stub: Stub, tmp_path: P
 def test_the_ceilings_are_measured_once_whatever_the_number_of_servers() -> None:
     made = LatencyStudy("m", loads=LOADS[:1], urls=("http://a", "http://b"), with_ceilings=True)
     assert [arm.name for arm in made.arms] == [LOADS[0].name, "ceilings", "again", f"s2-{LOADS[0].name}"]
+
+
+@pytest.mark.parametrize(
+    ("load", "sentence"),
+    [
+        (cells.closed(3, SHAPE), "3 calls of 74 tokens need 20 blocks"),
+        (cells.poisson(1, SHAPE), "6 calls of 74 tokens need 35 blocks"),
+    ],
+)
+def test_a_pool_too_small_for_all_calls_that_may_run_at_once_is_refused_before_any_is_sent(
+    stub: Stub, load: Arm, sentence: str
+) -> None:
+    made = LatencyStudy("m", loads=(load,), urls=(stub.base_url,), requests=6, with_ceilings=False)
+    stub.all_logs()  # of the tests before
+    serve = serve_urls(None, model=None, api_key=None, dtype=None, device=None)
+    with serve({"engine.url": stub.base_url}) as served:
+        context = TrialContext(
+            arm=load,
+            factors=made.base | load.factors,
+            target=replace(served.target, block_size=16, num_blocks=20),
+            salt="s",
+            attempt=0,
+        )
+        with pytest.raises(LabError, match=sentence):
+            made.run_trial(TrialSpec(task="requests-6", seed=0), context)
+    assert not stub.all_logs()
 
 
 @pytest.mark.parametrize(
