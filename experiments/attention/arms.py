@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from experiments.framework import Arm
+from experiments.framework.arms import NULL_REBUILD
 
 
 class Question(StrEnum):
@@ -18,7 +19,6 @@ class Question(StrEnum):
     TRACE = "trace"
 
 
-NULL_REBUILD: Final = "null-rebuild"
 MIDDLE: Final = "needle-050"
 """The arm that the other depths are compared with."""
 

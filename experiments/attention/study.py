@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 
 from experiments.attention.analysis import analyse
-from experiments.attention.arms import ARMS, NULL_REBUILD, Question
+from experiments.attention.arms import ARMS, Question
 from experiments.attention.asking import assembled, call_of, chosen_rows, on, packed, tokens_of, with_output
 from experiments.attention.figures import map_figure
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from experiments.chat_template.names import NULL, TOOL_ROLE
+from experiments.chat_template.names import TOOL_ROLE
 from experiments.chat_template.pairs import Compared, compare, lost_share
 from experiments.chat_template.tables import (
     answers_table,
@@ -16,6 +16,7 @@ from experiments.chat_template.tables import (
 )
 from experiments.framework import Analysis, Arm, Cross, CrossFigure, Exclusion, TrialRecord
 from experiments.framework.analysis import arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import Interval, judged_alike, wilson
 from experiments.tool_calling.names import EXCLUDED
 from experiments.tool_calling.tables import count, percent, summed
@@ -58,7 +59,7 @@ def _conclusion(
     if silent:
         yield _no_difference(silent, titles)
     yield from _quadrants(arms, records, compared)
-    agreed, pairs = judged_alike(records, TOOL_ROLE, NULL)
+    agreed, pairs = judged_alike(records, TOOL_ROLE, NULL_REBUILD)
     if pairs:
         yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
 
@@ -112,7 +113,7 @@ def _figure(
     crosses = []
     for arm in arms:
         loss, effect = lost_share(records, arm.name, against=TOOL_ROLE), effects.get(arm.name)
-        if loss is not None and effect is not None and arm.name != NULL:
+        if loss is not None and effect is not None and arm.name != NULL_REBUILD:
             crosses.append(_cross(arm.title, loss, effect))
     if crosses:
         yield CrossFigure(

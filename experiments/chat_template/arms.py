@@ -11,7 +11,6 @@ from experiments.chat_template.names import (
     ECHOED,
     IDS_KEPT,
     LATE_SYSTEM,
-    NULL,
     REMINDER_HEAD,
     SWAPPED,
     TEXT,
@@ -20,6 +19,7 @@ from experiments.chat_template.names import (
     USER_ROLE,
 )
 from experiments.framework import Arm
+from experiments.framework.arms import NULL_REBUILD
 from serving.client import Surface
 from serving.models import load_catalogue
 
@@ -53,7 +53,7 @@ _BASE_ARM: Final = Arm(
     "template decides what the model reads of them.",
 )
 _NULL_ARM: Final = Arm(
-    name=NULL,
+    name=NULL_REBUILD,
     title="Rebuilt (null)",
     why="The same bytes built anew from a stored copy. Any difference to the first arm is noise of the measurement.",
     factors={REBUILD: True},

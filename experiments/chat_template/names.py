@@ -6,7 +6,6 @@ from typing import Final
 
 TOOL_ROLE: Final = "tool-role"
 """The base: calls and results in the structure that the template has for them."""
-NULL: Final = "null-rebuild"
 USER_ROLE: Final = "user-role"
 TEXT: Final = "text-transcript"
 SWAPPED: Final = "results-swapped"

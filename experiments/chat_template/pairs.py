@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from experiments.chat_template.names import LATE_SYSTEM, NULL, REMINDER_HEAD, TOOL_ROLE
+from experiments.chat_template.names import LATE_SYSTEM, REMINDER_HEAD, TOOL_ROLE
 from experiments.framework import Arm, TrialRecord, by_cluster
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.proportions import PairedProportion, paired_proportion
 from experiments.framework.statistics import Floats, Interval, bounded, holm
 
@@ -36,7 +37,7 @@ class Compared:
 
 def compare(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Compared, ...]:
     """Every arm but the null against the base, and the late system message against its words at the head."""
-    asked = [(arm.name, TOOL_ROLE) for arm in arms if arm.name not in (TOOL_ROLE, NULL)]
+    asked = [(arm.name, TOOL_ROLE) for arm in arms if arm.name not in (TOOL_ROLE, NULL_REBUILD)]
     asked.append((LATE_SYSTEM, REMINDER_HEAD))
     shares = {name: by_cluster(records, name, "success") for pair in asked for name in pair}
     paired = {(arm, other): paired_proportion(shares[other], shares[arm]) for arm, other in asked}

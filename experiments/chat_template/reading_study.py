@@ -7,7 +7,7 @@ from typing import Final
 
 from experiments.chat_template.analysis import analyse
 from experiments.chat_template.arms import DECLARED, THINKING, accuracy_arms, base_factors, reasons
-from experiments.chat_template.names import DROPPED, IDS_KEPT, NULL, REFUSED, SWAPPED, THINKING_OFF, TOOL_ROLE
+from experiments.chat_template.names import DROPPED, IDS_KEPT, REFUSED, SWAPPED, THINKING_OFF, TOOL_ROLE
 from experiments.chat_template.proof import prove_run
 from experiments.chat_template.reading import Reading, reading_task
 from experiments.chat_template.replaying import Scripted, foresee
@@ -24,7 +24,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt
 from experiments.framework.served_model import ServedModel
 from serving.assembler import ContextPolicy, HandOff
@@ -48,7 +48,7 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
         "whoever is said to have spoken, in whatever form and order?"
     )
     declared = DECLARED
-    null_arm = NULL
+    null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=len(Reading), seeds=2),
         Size(name="reference", tasks=len(Reading), seeds=24),
@@ -74,7 +74,7 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
         """Results are swapped where there are several; the null arm repeats the first tasks of each kind."""
         if arm.name == SWAPPED:
             return spec.task != Reading.CHAIN.value
-        return arm.name != NULL or spec.seed < NULL_SEEDS
+        return arm.name != NULL_REBUILD or spec.seed < NULL_SEEDS
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Ask one question under one arm; `InequalityError` where the server reads other ids than rendered."""
@@ -126,7 +126,7 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the first arm."""
-        check_rebuilt(records, base=TOOL_ROLE, null=NULL)
+        check_rebuilt(records, base=TOOL_ROLE, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Right answers beside lost tokens, by arm; every sentence is computed."""

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from experiments.chat_template.arms import FAULT, is_family
-from experiments.chat_template.names import LOST, NULL, REFUSED, TOOL_ROLE
+from experiments.chat_template.names import LOST, REFUSED, TOOL_ROLE
 from experiments.chat_template.tables import of_arm
 from experiments.framework import Analysis, Arm, Stack, StackedFigure, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import agreement
 from experiments.prefix_cache.workload import CAUSE_WORDS
 from serving.prefix import Cause
@@ -54,8 +55,8 @@ def _conclusion(own: Sequence[Arm], foreign: Sequence[Arm], records: Sequence[Tr
             "of the same lengths reuses."
         )
         yield from _against_base(own, records)
-    if {TOOL_ROLE, NULL} <= named.keys():
-        same = mean(records, TOOL_ROLE, "cached_tokens") == mean(records, NULL, "cached_tokens")
+    if {TOOL_ROLE, NULL_REBUILD} <= named.keys():
+        same = mean(records, TOOL_ROLE, "cached_tokens") == mean(records, NULL_REBUILD, "cached_tokens")
         yield f"Rebuilt from a stored copy, it reuses {'as many' if same else 'another number of'} tokens."
     yield from _about_families(foreign, records)
 
@@ -65,7 +66,7 @@ def _against_base(own: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterato
     losses = [
         (arm.title, mean(records, arm.name, "lost_tokens"))
         for arm in own
-        if arm.name not in (TOOL_ROLE, NULL) and refusal(records, arm) is None
+        if arm.name not in (TOOL_ROLE, NULL_REBUILD) and refusal(records, arm) is None
     ]
     losses.sort(key=lambda pair: -pair[1])
     for words, chosen in (

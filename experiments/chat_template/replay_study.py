@@ -8,7 +8,7 @@ from functools import cached_property
 
 from experiments.chat_template.arms import DECLARED, base_factors, is_family, replay_arms
 from experiments.chat_template.conversation import conversation
-from experiments.chat_template.names import LOST, NULL, REFUSED, TOOL_ROLE
+from experiments.chat_template.names import LOST, REFUSED, TOOL_ROLE
 from experiments.chat_template.proof import prove_run
 from experiments.chat_template.replay_analysis import analyse_replay
 from experiments.chat_template.replaying import Replayed, Scripted, replay
@@ -23,6 +23,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import Measure, total
@@ -40,7 +41,7 @@ class ChatTemplateReplayStudy(Study[ServedModel]):
         "server has computed does the next request still begin with?"
     )
     declared = DECLARED
-    null_arm = NULL
+    null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=1, seeds=1),
         Size(name="reference", tasks=1, seeds=3),
@@ -82,7 +83,7 @@ class ChatTemplateReplayStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids and reuses the tokens of the first arm, call by call."""
-        check_replayed(records, base=TOOL_ROLE, null=NULL)
+        check_replayed(records, base=TOOL_ROLE, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Tokens by arm and cause, and what broke first; every sentence is computed."""

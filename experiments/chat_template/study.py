@@ -12,7 +12,7 @@ from experiments.chat_template.analysis import analyse
 from experiments.chat_template.arms import DECLARED, accuracy_arms, base_factors, reasons
 from experiments.chat_template.conversation import right_turn
 from experiments.chat_template.cost_analysis import analyse_cost
-from experiments.chat_template.names import DRIFT, NULL, REFUSED, SWAPPED, TOOL_ROLE
+from experiments.chat_template.names import DRIFT, REFUSED, SWAPPED, TOOL_ROLE
 from experiments.chat_template.proof import RunProof, Sent, prove_run
 from experiments.chat_template.replaying import Scripted, foresee
 from experiments.chat_template.ways import Way, WayCaller
@@ -27,7 +27,7 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt, require_refused
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import Measure
@@ -60,7 +60,7 @@ class ChatTemplateStudy(Study[ServedModel]):
         "which both?"
     )
     declared = DECLARED
-    null_arm = NULL
+    null_arm = NULL_REBUILD
     sizes: tuple[Size, ...] = (
         Size(name="quick", tasks=len(CLASSES), seeds=2),
         Size(name="reference", tasks=len(CLASSES), seeds=20),
@@ -87,7 +87,7 @@ class ChatTemplateStudy(Study[ServedModel]):
         """Results are swapped where there are several; the null arm repeats the first prompts of each class."""
         if arm.name == SWAPPED:
             return spec.task == PromptClass.PARALLEL.value
-        return arm.name != NULL or spec.seed < NULL_SEEDS
+        return arm.name != NULL_REBUILD or spec.seed < NULL_SEEDS
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Ask one prompt under one arm; `InequalityError` where the server reads other ids than rendered."""
@@ -148,7 +148,7 @@ class ChatTemplateStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the first arm, as long as the model gave both the same answers."""
-        check_rebuilt(records, base=TOOL_ROLE, null=NULL)
+        check_rebuilt(records, base=TOOL_ROLE, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Right answers beside lost tokens, by arm; every sentence is computed."""

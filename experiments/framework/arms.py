@@ -8,10 +8,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from serving.errors import LabError, UsageError
+
+NULL_REBUILD: Final = "null-rebuild"
+"""The usual null arm: the base with every packet built anew, so that only what varies by itself can differ."""
 
 
 class FactorPrefix(StrEnum):

@@ -8,12 +8,12 @@ from typing import Final
 from pydantic import JsonValue
 
 from experiments.framework import Arm
+from experiments.framework.arms import NULL_REBUILD
 from serving.assembler import BarMode, BarPolicy, Carrier, MaskingLimits
 from serving.assembler.compaction import CompactionPolicy, Reach, Strategy
 
 APPEND_ONLY: Final = "append-only"
 """The arm that all others are compared with."""
-NULL_REBUILD: Final = "null-rebuild"
 REASONING: Final = frozenset({"reasoning-dropped", "reasoning-echoed"})
 """Arms without a meaning where no reasoning is: they replay the tour of a model that thinks."""
 FIRST: Final = (

@@ -40,11 +40,11 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt, decode_of, require_refused
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import total
-from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD
+from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE
 from experiments.prefix_cache.live_analysis import analyse
 from experiments.prefix_cache.replay import Way
 from experiments.prefix_cache.sabotage import faults_of, time_of

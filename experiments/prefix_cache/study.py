@@ -17,11 +17,12 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import total
 from experiments.prefix_cache.analysis import analyse
-from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, NULL_REBUILD, REASONING, TIMED
+from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE, REASONING, TIMED
 from experiments.prefix_cache.ceiling import check_ceiling, must_reach_ceiling
 from experiments.prefix_cache.replay import Replay, Way
 from experiments.prefix_cache.tours import Tour, tour_of

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.framework import Bar, BarFigure, PairedEffect, Table, TrialRecord, by_cluster, paired_effect
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, Interval, mean_over_clusters
 from experiments.framework.trials import total
-from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
+from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.workload import Workload
 from serving.errors import UsageError
 from serving.explain.ttft import TtftModel, TtftSample, fit_ttft

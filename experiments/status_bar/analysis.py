@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Line, LineFigure, TrialRecord
 from experiments.framework.analysis import arms_that_ran
-from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
+from experiments.framework.arms import NULL_REBUILD
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, WRONG
 from experiments.status_bar.measures import (
     ACTION,
     ASKED,

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from experiments.framework import Arm
+from experiments.framework.arms import NULL_REBUILD
 from experiments.workloads import PhoneBar
 from experiments.workloads.phone_bars import Wording
 from serving.assembler import Carrier
@@ -15,7 +16,6 @@ BASE: Final = "count-and-verdict"
 NO_BAR: Final = "no-bar"
 FILLER: Final = "filler"
 WRONG: Final = "wrong-by-one"
-NULL_REBUILD: Final = "null-rebuild"
 
 
 class BarPlace(StrEnum):

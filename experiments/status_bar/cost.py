@@ -20,10 +20,11 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import total
-from experiments.status_bar.cost_analysis import APPEND, NO_BAR, NULL_REBUILD, REPLACE, analyse
+from experiments.status_bar.cost_analysis import APPEND, NO_BAR, REPLACE, analyse
 from experiments.workloads.words import PLACES
 from serving.assembler import (
     AssemblyRequest,

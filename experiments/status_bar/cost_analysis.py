@@ -13,7 +13,6 @@ from serving.errors import UsageError
 
 APPEND: Final = "append"
 REPLACE: Final = "replace"
-NULL_REBUILD: Final = "null-rebuild"
 NO_BAR: Final = "no-bar"
 
 PRICE_RATIOS: Final = (0.0, 0.1, 0.25, 0.5)

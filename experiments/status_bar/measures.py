@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from experiments.framework import Arm, TrialRecord, by_cluster, paired_effect
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Floats,
@@ -18,7 +19,7 @@ from experiments.framework.statistics import (
     mean_of_proportions,
     wilson,
 )
-from experiments.status_bar.arms import NO_BAR, NULL_REBUILD
+from experiments.status_bar.arms import NO_BAR
 
 DECISION: Final = "decision"
 ACTION: Final = "action"

@@ -19,12 +19,12 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_calls
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import Measure, total
 from experiments.status_bar.analysis import analyse
-from experiments.status_bar.arms import ARMS, BASE, NULL_REBUILD, BarPlace
+from experiments.status_bar.arms import ARMS, BASE, BarPlace
 from experiments.status_bar.asking import Treatment
 from experiments.workloads import (
     AnswerForm,

@@ -19,12 +19,12 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt, decode_of, require_refused
 from experiments.framework.served_model import ServedModel
 from experiments.status_bar.techniques_analysis import analyse
 from experiments.status_bar.techniques_asking import Asking, Worked, work_on
-from experiments.status_bar.techniques_design import ARMS, FACTORS, NONE, NULL, techniques_of
+from experiments.status_bar.techniques_design import ARMS, FACTORS, NONE, techniques_of
 from experiments.status_bar.techniques_measures import measures
 from experiments.status_bar.techniques_tasks import VARIANTS, TaskKind, bar_task
 from serving.call import Caller, MeasuredCall
@@ -42,7 +42,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
     )
     declared = frozenset({*FACTORS.values(), "harness.rebuild"})
     arms = ARMS
-    null_arm = NULL
+    null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=2, seeds=1),
         # Eight tasks are the fewest with which an exact test of five effects can come below 0.05.
@@ -106,7 +106,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the arm without techniques, as long as the model answered both alike."""
-        check_rebuilt(records, base=NONE, null=NULL)
+        check_rebuilt(records, base=NONE, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Main effects and interactions over the fraction; every sentence is computed."""

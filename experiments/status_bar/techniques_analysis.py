@@ -8,6 +8,7 @@ from typing import Final
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, judged_alike, wilson
 from experiments.status_bar.techniques_contrasts import (
     INTERACTIONS,
@@ -17,7 +18,7 @@ from experiments.status_bar.techniques_contrasts import (
     contrasts,
     incomplete,
 )
-from experiments.status_bar.techniques_design import NONE, NULL, WORDS
+from experiments.status_bar.techniques_design import NONE, WORDS
 from experiments.status_bar.techniques_measures import FORMS, ITERATIONS, MISSED, SUCCESS, VIOLATIONS
 
 OUTCOMES: Final[Mapping[str, str]] = {
@@ -61,7 +62,7 @@ def _conclusion(
     main: Mapping[str, Mapping[Term, Contrast]],
     pairs: Mapping[str, Mapping[Term, Contrast]],
 ) -> Iterator[str]:
-    own = [record for record in records if record.arm != NULL]
+    own = [record for record in records if record.arm != NULL_REBUILD]
     solved, total = _solved(own)
     clusters = {record.spec.cluster for record in own}
     arms = {record.arm for record in own}
@@ -86,7 +87,7 @@ def _conclusion(
         yield f"Interactions beyond chance: {'; '.join(found)}."
     elif any(pairs.values()):
         yield "Neither in tasks solved nor in subtasks missed do two techniques act on each other beyond chance."
-    agreed, both = judged_alike(records, NONE, NULL)
+    agreed, both = judged_alike(records, NONE, NULL_REBUILD)
     if both:
         yield f"The arm without techniques, rebuilt, was graded the same in {agreed} of {both} tasks."
     yield f"The server read the rendered ids in {_sum(records, 'ids_equal')} of {_sum(records, ITERATIONS)} calls."
@@ -174,7 +175,7 @@ def _runs_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
 
 def _tasks_table(records: Sequence[TrialRecord]) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (kind, *_outcome_cells([record for record in own if record.arm != NULL]))
+        (kind, *_outcome_cells([record for record in own if record.arm != NULL_REBUILD]))
         for kind, own in _kinds(records).items()
     ]
     return Table(

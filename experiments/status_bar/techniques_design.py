@@ -17,11 +17,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from experiments.framework import Arm
+from experiments.framework.arms import NULL_REBUILD
 from serving.assembler import BarPolicy, ContextPolicy
 from serving.assembler.status_bar import ErrorLevel, Technique
 
 NONE: Final = "none"
-NULL: Final = "null-rebuild"
 
 SHORT: Final[Mapping[Technique, str]] = MappingProxyType(
     {
@@ -127,7 +127,7 @@ def _arm(on: frozenset[Technique]) -> Arm:
 ARMS: Final = (
     *map(_arm, fraction()),
     Arm(
-        name=NULL,
+        name=NULL_REBUILD,
         title="None, rebuilt (null)",
         why="The bytes of the arm without a technique, built anew from a stored copy. Any difference to it is the "
         "noise of the measurement.",

@@ -21,6 +21,7 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
     Interval,
@@ -31,7 +32,7 @@ from experiments.framework.statistics import (
     mean_over_clusters,
     wilson,
 )
-from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR
 
 GROUPS: Final = {
     "bar": "the bar",

@@ -9,10 +9,11 @@ from pydantic import JsonValue
 
 from experiments.attention.asking import call_of, chosen_rows
 from experiments.framework import Analysis, Size, Study, TrialContext, TrialOutcome, TrialRecord, TrialSpec
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.status_bar.arms import ARMS as ASKED_ARMS
-from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, WRONG
 from experiments.status_bar.asking import Treatment
 from experiments.status_bar.study import CHOICES, OTHER_STEPS, StatusBarStudy
 from experiments.status_bar_attention.analysis import analyse

@@ -18,11 +18,11 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.local_model import LocalModel, recorded
 from experiments.framework.measured import check_null
 from experiments.framework.trials import Measure
-from experiments.status_bar.arms import BASE, FILLER, NO_BAR, NULL_REBUILD, WRONG
+from experiments.status_bar.arms import BASE, FILLER, NO_BAR, WRONG
 from experiments.status_bar_attention.analysis import analyse
 from experiments.workloads import PhoneBar, PhoneLimit, phone_bar, phone_limit
 from experiments.workloads.phone_limit import PHONE

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from experiments.agent.callform import CallForm
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Stack, StackedFigure, TrialRecord
 from experiments.framework.analysis import arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import Interval, judged_alike, wilson
-from experiments.tool_calling.names import AUTO, EXCLUDED, NULL
+from experiments.tool_calling.names import AUTO, EXCLUDED
 from experiments.tool_calling.pairs import Compared, compare, compare_table
 from experiments.tool_calling.tables import (
     FORMS,
@@ -54,7 +55,7 @@ def _conclusion(records: Sequence[TrialRecord], compared: Sequence[Compared]) ->
     for one in compared:
         if one.scope is None:
             yield _required(one)
-    agreed, pairs = judged_alike(records, AUTO, NULL)
+    agreed, pairs = judged_alike(records, AUTO, NULL_REBUILD)
     if pairs:
         yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
 
@@ -115,7 +116,7 @@ def _figures(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Ba
         for arm in arms:
             own = [record for record in records if record.task == kind.value and record.arm == arm.name]
             right, total = count(own, "success")
-            if not total or arm.name == NULL:
+            if not total or arm.name == NULL_REBUILD:
                 continue
             share: Interval = wilson(right, total)
             label = f"{kind.value}: {arm.title.lower()}"

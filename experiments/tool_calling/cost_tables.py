@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.framework import Analysis, Arm, Bar, BarFigure, Exclusion, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import agreement
 from experiments.framework.statistics import (
     SEEDS_FOR_INTERVAL,
@@ -19,7 +20,7 @@ from experiments.framework.statistics import (
     paired_effect,
 )
 from experiments.framework.trials import CallRecord
-from experiments.tool_calling.names import AUTO, EXCLUDED, NULL, REQUIRED
+from experiments.tool_calling.names import AUTO, EXCLUDED, REQUIRED
 
 Times = dict[str, list[float]]
 """Cluster to seconds."""
@@ -59,7 +60,7 @@ def _conclusion(records: Sequence[TrialRecord]) -> Iterator[str]:
     if speed is not None:
         yield f"The model writes {speed.words()} tokens a second."
     effect = _against(records, REQUIRED)
-    noise = _against(records, NULL)
+    noise = _against(records, NULL_REBUILD)
     if effect is not None:
         yield _price(effect)
     if noise is not None:

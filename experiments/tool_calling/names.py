@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 AUTO: Final = "auto"
-NULL: Final = "null-rebuild"
 REQUIRED: Final = "required"
 
 NATIVE_ONLY: Final = "native_"

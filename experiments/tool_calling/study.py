@@ -23,13 +23,13 @@ from experiments.framework import (
     TrialRecord,
     TrialSpec,
 )
-from experiments.framework.arms import whole_number
+from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt, require_refused
 from experiments.framework.served_model import ServedModel
 from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.asking import Asking, FirstChoice, SteeredCaller, ask
 from experiments.tool_calling.measures import measures
-from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, NULL, REFUSED, REQUIRED
+from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, REFUSED, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
 from serving.models import load_catalogue
@@ -41,7 +41,7 @@ ARMS: Final = (
         why="Whether a tool is called, and which, is left to the model. This is how an agent usually runs.",
     ),
     Arm(
-        name=NULL,
+        name=NULL_REBUILD,
         title="Rebuilt (null)",
         why="The same bytes built anew from a stored copy, with the tools in another order before they are laid "
         "out. Any difference to the first arm is the noise of the measurement.",
@@ -77,7 +77,7 @@ class ToolCallingStudy(Study[ServedModel]):
     )
     declared = frozenset({"decode.tool_choice", "harness.rebuild"})
     arms = ARMS
-    null_arm = NULL
+    null_arm = NULL_REBUILD
     sizes: tuple[Size, ...] = (
         Size(name="quick", tasks=len(PromptClass), seeds=4),
         Size(name="reference", tasks=len(PromptClass), seeds=40),
@@ -109,7 +109,7 @@ class ToolCallingStudy(Study[ServedModel]):
         """A call is never required where none is right; the null arm repeats the first prompts of each class."""
         if arm.name == REQUIRED:
             return spec.task != PromptClass.NO_TOOL.value
-        return arm.name != NULL or spec.seed < NULL_SEEDS
+        return arm.name != NULL_REBUILD or spec.seed < NULL_SEEDS
 
     def run_trial(self, spec: TrialSpec, context: TrialContext[ServedModel]) -> TrialOutcome:
         """Ask one prompt under one arm; `InequalityError` where the server reads other ids than rendered."""
@@ -163,7 +163,7 @@ class ToolCallingStudy(Study[ServedModel]):
 
     def verify(self, records: Iterable[TrialRecord]) -> None:
         """The null arm reads the ids of the first arm, as long as the model gave both the same answers."""
-        check_rebuilt(records, base=AUTO, null=NULL)
+        check_rebuilt(records, base=AUTO, null=NULL_REBUILD)
 
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Shares right by class, form and tool choice; every sentence is computed."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from experiments.framework import TrialRecord
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.trials import Measure
-from experiments.status_bar.techniques_design import ARMS, NULL, arm_name, fraction
+from experiments.status_bar.techniques_design import ARMS, arm_name, fraction
 from serving.assembler.status_bar import Technique
 from tests.support.made_record import made_record
 
@@ -48,5 +49,5 @@ def records(rule: Rule, tasks: int = 8, kinds: Sequence[str] = ("phone-0", "file
     for number in range(tasks):
         task, seed = kinds[number % len(kinds)], number // len(kinds)
         made += [record(arm_name(on), task, seed, **rule(on, number)) for on in fraction()]
-        made.append(record(NULL, task, seed, **rule(frozenset(), number)))
+        made.append(record(NULL_REBUILD, task, seed, **rule(frozenset(), number)))
     return made

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.attention.arms import ARMS, BY_CODE, COUNT, LOOK_UP, MIDDLE, NULL_REBUILD, TRACE
+from experiments.attention.arms import ARMS, BY_CODE, COUNT, LOOK_UP, MIDDLE, TRACE
 from experiments.attention.study import AttentionStudy
 from experiments.framework import InequalityError, TrialRecord, publish, run_study
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.local_model import load_model
 from experiments.framework.records import read_records
 from tests.support.tiny_weights import write_tiny_weights

@@ -10,7 +10,6 @@ from experiments.chat_template.cost_analysis import analyse_cost
 from experiments.chat_template.names import (
     IDS_KEPT,
     LATE_SYSTEM,
-    NULL,
     REFUSED,
     REMINDER_HEAD,
     TEXT,
@@ -20,6 +19,7 @@ from experiments.chat_template.names import (
 from experiments.chat_template.pairs import compare, lost_share
 from experiments.chat_template.replay_analysis import analyse_replay
 from experiments.framework import CallRecord, CrossFigure, TrialRecord
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.trials import Measure, OutcomeKind
 from experiments.tool_calling.names import EXCLUDED, NO_ISOLATION
 from serving.errors import UsageError
@@ -119,7 +119,7 @@ def test_the_loss_is_a_share_of_prompt_tokens_paired_by_prompt() -> None:
 
 
 def test_one_figure_has_both_axes_with_intervals_and_neither_base_nor_null() -> None:
-    records = runs({TOOL_ROLE: ALL, NULL: ALL, TEXT: [True, False] * 10, IDS_KEPT: ALL}, {TEXT: 80})
+    records = runs({TOOL_ROLE: ALL, NULL_REBUILD: ALL, TEXT: [True, False] * 10, IDS_KEPT: ALL}, {TEXT: 80})
     [figure] = analyse(ARMS, records).figures
     assert isinstance(figure, CrossFigure)
     text, kept = figure.crosses
@@ -189,7 +189,7 @@ def test_a_replay_says_which_ways_lose_more_and_which_families_refuse() -> None:
     arms = replay_arms("qwen3-nano-shape")
     records = [
         replayed(TOOL_ROLE, lost=288, **{"avoidable_reasoning dropped": 292}),
-        replayed(NULL, lost=288),
+        replayed(NULL_REBUILD, lost=288),
         replayed(
             TEXT, lost=600, first_break="message 1 (user)", stored_there="<|im_end|>", sent_instead="\n"
         ),

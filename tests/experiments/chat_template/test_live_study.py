@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.chat_template import ChatTemplateCostStudy, ChatTemplateReplayStudy
-from experiments.chat_template.names import IDS_KEPT, NULL, REFUSED, TEXT, TOOL_ROLE
+from experiments.chat_template.names import IDS_KEPT, REFUSED, TEXT, TOOL_ROLE
 from experiments.framework import publish
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.records import read_records, read_violations
 from experiments.framework.trials import TrialRecord
 from tests.conftest import LiveServer
@@ -33,7 +34,7 @@ def replayed(live_server: LiveServer, folder: Path, arms: tuple[str, ...]) -> di
 
 
 def test_every_request_of_a_replay_reuses_what_was_predicted(live_server: LiveServer, tmp_path: Path) -> None:
-    records = replayed(live_server, tmp_path / "run", (TOOL_ROLE, NULL, IDS_KEPT))
+    records = replayed(live_server, tmp_path / "run", (TOOL_ROLE, NULL_REBUILD, IDS_KEPT))
     for record in records.values():
         assert len(record.calls) == len(record.exchanges) == 11
         assert all(call.cached_tokens == call.predicted_tokens for call in record.calls)
@@ -62,7 +63,7 @@ def test_real_turns_are_predicted_in_every_call(live_server: LiveServer, tmp_pat
         study,
         tmp_path / "run",
         block_size=live_server.block_size,
-        arms=(TOOL_ROLE, NULL, TEXT, IDS_KEPT),
+        arms=(TOOL_ROLE, NULL_REBUILD, TEXT, IDS_KEPT),
     )
     for record in read_records(tmp_path / "run"):
         assert all(call.cached_tokens == call.predicted_tokens for call in record.calls)

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from experiments.chat_template import ChatTemplateReadingStudy
-from experiments.chat_template.names import LATE_SYSTEM, NULL, SWAPPED, TEXT, TOOL_ROLE, USER_ROLE
+from experiments.chat_template.names import LATE_SYSTEM, SWAPPED, TEXT, TOOL_ROLE, USER_ROLE
 from experiments.chat_template.reading import Reading, reading_task
 from experiments.framework import TrialContext, TrialOutcome, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study, size_named
 from serving.assembler import ToolStep
@@ -81,13 +81,13 @@ def test_the_answer_is_one_of_three_and_is_graded(arm: str, folder: Path) -> Non
 
 def test_the_null_arm_sends_the_same_ids(folder: Path) -> None:
     one, _ = run(folder, Reading.WEATHERS, TOOL_ROLE, "1")
-    other, _ = run(folder, Reading.WEATHERS, NULL, "1")
+    other, _ = run(folder, Reading.WEATHERS, NULL_REBUILD, "1")
     assert one.exchanges[0].prompt_token_ids == other.exchanges[0].prompt_token_ids
     ChatTemplateReadingStudy("qwen2.5-coder-0.5b").verify(
         made_record("chat-template-reading", arm, "weathers", 0, made.measures).model_copy(
             update={"exchanges": made.exchanges}
         )
-        for arm, made in ((TOOL_ROLE, one), (NULL, other))
+        for arm, made in ((TOOL_ROLE, one), (NULL_REBUILD, other))
     )
 
 
@@ -97,7 +97,7 @@ def test_every_arm_is_planned_where_it_has_a_meaning(model: str) -> None:
     check_study(study, study.arms)
     plan = study.plan(size_named(study.sizes, "reference"))
     trials = {arm.name: sum(study.applies(arm, spec) for spec in plan) for arm in study.arms}
-    assert (trials[TOOL_ROLE], trials[SWAPPED], trials[NULL]) == (72, 48, 15)
+    assert (trials[TOOL_ROLE], trials[SWAPPED], trials[NULL_REBUILD]) == (72, 48, 15)
     assert sum(trials.values()) <= 440
     assert study.base["render.thinking"] is (False if model == "qwen3-4b" else None)
 

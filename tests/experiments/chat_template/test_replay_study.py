@@ -16,7 +16,6 @@ from experiments.chat_template.names import (
     ECHOED,
     IDS_KEPT,
     LATE_SYSTEM,
-    NULL,
     REFUSED,
     SWAPPED,
     TEXT,
@@ -27,7 +26,7 @@ from experiments.chat_template.names import (
 from experiments.chat_template.replaying import Scripted, foresee
 from experiments.chat_template.ways import Way
 from experiments.framework import TrialContext, TrialOutcome, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study
 from serving.assembler import AssistantTurn, ToolStep, UserTurn
@@ -135,7 +134,7 @@ def test_a_late_system_message_costs_the_tail_of_every_call(run: Run) -> None:
 
 
 def test_the_rebuilt_arm_sends_the_same_ids(run: Run) -> None:
-    one, other = run("qwen3", TOOL_ROLE), run("qwen3", NULL)
+    one, other = run("qwen3", TOOL_ROLE), run("qwen3", NULL_REBUILD)
     assert [e.prompt_token_ids for e in one.exchanges] == [e.prompt_token_ids for e in other.exchanges]
     assert [c.cached_tokens for c in one.calls] == [c.cached_tokens for c in other.calls]
 

@@ -12,7 +12,6 @@ from experiments.chat_template import ChatTemplateCostStudy, ChatTemplateStudy
 from experiments.chat_template.names import (
     IDS_KEPT,
     LATE_SYSTEM,
-    NULL,
     REFUSED,
     REMINDER_HEAD,
     SWAPPED,
@@ -24,7 +23,7 @@ from experiments.chat_template.names import (
 from experiments.chat_template.study import NULL_SEEDS
 from experiments.faults.late_system_message import REMINDER
 from experiments.framework import TrialContext, TrialOutcome, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study, size_named
 from experiments.workloads.tool_prompts import PromptClass, tool_prompt
@@ -131,13 +130,13 @@ def test_fenced_calls_come_back_in_another_form_and_kept_ids_do_not(folder: Path
 
 def test_the_null_arm_sends_the_same_ids(folder: Path) -> None:
     one, _ = run(folder, PromptClass.PARALLEL, TOOL_ROLE)
-    other, _ = run(folder, PromptClass.PARALLEL, NULL)
+    other, _ = run(folder, PromptClass.PARALLEL, NULL_REBUILD)
     assert [e.prompt_token_ids for e in one.exchanges] == [e.prompt_token_ids for e in other.exchanges]
     records = [
         made_record("chat-template", arm, "parallel", 0, made.measures).model_copy(
             update={"exchanges": made.exchanges}
         )
-        for arm, made in ((TOOL_ROLE, one), (NULL, other))
+        for arm, made in ((TOOL_ROLE, one), (NULL_REBUILD, other))
     ]
     ChatTemplateStudy("qwen2.5-coder-0.5b").verify(records)
 
@@ -174,7 +173,7 @@ def test_every_arm_is_planned_where_it_has_a_meaning(model: str) -> None:
     trials = {arm.name: sum(study.applies(arm, spec) for spec in plan) for arm in study.arms}
     assert trials[TOOL_ROLE] == trials[USER_ROLE] == 60
     assert trials[SWAPPED] == 20
-    assert trials[NULL] == 3 * NULL_SEEDS
+    assert trials[NULL_REBUILD] == 3 * NULL_SEEDS
     assert (THINKING_OFF in trials) is (model == "qwen3-4b")
     if model != "qwen3-4b":
         assert sum(trials.values()) <= 400  # an hour of two cores

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from experiments.faults import FAULTS
-from experiments.framework.arms import FactorPrefix, resolve
+from experiments.framework.arms import NULL_REBUILD, FactorPrefix, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import Study, check_study
 from experiments.prefix_cache import ARMS, PrefixCacheLiveStudy, PrefixCacheStudy
-from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD, REASONING, TIMED
+from experiments.prefix_cache.arms import APPEND_ONLY, REASONING, TIMED
 from experiments.prefix_cache.replay import Way
 from experiments.prefix_cache.study import reasons, trajectory_of
 from experiments.prefix_cache.tours import Tour, tour_of

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from experiments.framework import SaltScope, TrialContext, TrialOutcome, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache import PrefixCacheLiveStudy
-from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
+from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.live import LIVE
 from experiments.workloads.file_questions import FileQuestion, file_question
 from serving.errors import InequalityError

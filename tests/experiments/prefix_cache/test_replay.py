@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from experiments.framework import Served, TrialContext, TrialOutcome, TrialSpec, run_study
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.records import read_records
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import TrialRecord
 from experiments.prefix_cache import ARMS, PrefixCacheStudy
-from experiments.prefix_cache.arms import APPEND_ONLY, NULL_REBUILD
+from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.ceiling import ceilings
 from experiments.prefix_cache.workload import workloads
 from serving.client import CompletionRequest

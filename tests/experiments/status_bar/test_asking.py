@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.framework.arms import Arm, resolve
-from experiments.status_bar.arms import ARMS, BASE, NO_BAR, NULL_REBUILD
+from experiments.framework.arms import NULL_REBUILD, Arm, resolve
+from experiments.status_bar.arms import ARMS, BASE, NO_BAR
 from experiments.status_bar.asking import Treatment
 from experiments.status_bar.study import (
     CALLS,

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.records import read_records
 from experiments.framework.trials import TrialRecord
 from experiments.status_bar import StatusBarCostStudy, StatusBarStudy, StatusBarThinkingStudy
-from experiments.status_bar.arms import BASE, NULL_REBUILD
+from experiments.status_bar.arms import BASE
 from experiments.status_bar.cost_analysis import APPEND, NO_BAR, REPLACE
 from experiments.status_bar.study import CHOICES
 from experiments.workloads import Ask

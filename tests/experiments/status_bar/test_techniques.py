@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from experiments.framework import InequalityError, InfrastructureError, TrialContext, TrialOutcome, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import TrialRecord
 from experiments.status_bar import StatusBarTechniquesStudy
-from experiments.status_bar.techniques_design import ARMS, NONE, NULL, SENTENCES
+from experiments.status_bar.techniques_design import ARMS, NONE, SENTENCES
 from experiments.status_bar.techniques_tasks import BarTask, TaskKind, bar_task
 from experiments.status_bar.techniques_world import OFFERED
 from serving.assembler.status_bar import Technique
@@ -182,8 +182,8 @@ def test_the_arms_differ_in_the_sentences_and_the_bar_and_nothing_else(folder: P
 
 def test_the_null_arm_reads_the_ids_of_the_arm_without_techniques(folder: Path) -> None:
     replies = [*dials(1), *writes(PHONE), finishes()]
-    base, null = (run(folder, PHONE, replies, arm)[0] for arm in (NONE, NULL))
-    sides = [kept(arm, outcome) for arm, outcome in ((NONE, base), (NULL, null))]
+    base, null = (run(folder, PHONE, replies, arm)[0] for arm in (NONE, NULL_REBUILD))
+    sides = [kept(arm, outcome) for arm, outcome in ((NONE, base), (NULL_REBUILD, null))]
     study = StatusBarTechniquesStudy("tiny")
     study.verify(sides)
     other = sides[1].exchanges[0].model_copy(update={"prompt_token_ids": (1, 2)})

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import judged_alike
 from experiments.framework.trials import Measure
 from experiments.status_bar.techniques_contrasts import (
@@ -14,7 +15,7 @@ from experiments.status_bar.techniques_contrasts import (
     contrasts,
     incomplete,
 )
-from experiments.status_bar.techniques_design import NONE, NULL, sign
+from experiments.status_bar.techniques_design import NONE, sign
 from serving.assembler.status_bar import Technique
 from tests.support.technique_records import records
 
@@ -85,12 +86,14 @@ def test_a_measure_without_meaning_for_a_task_leaves_that_task_out() -> None:
 def test_the_null_arm_is_no_run_of_the_fraction() -> None:
     made = records(lambda on, task: {"success": TODO in on})
     turned = [
-        one.model_copy(update={"measures": {**one.measures, "success": True}}) if one.arm == NULL else one
+        one.model_copy(update={"measures": {**one.measures, "success": True}})
+        if one.arm == NULL_REBUILD
+        else one
         for one in made
     ]
     assert contrasts(turned, "success", MAIN) == contrasts(made, "success", MAIN)
-    assert judged_alike(made, NONE, NULL) == (8, 8)
-    assert judged_alike(turned, NONE, NULL) == (0, 8)
+    assert judged_alike(made, NONE, NULL_REBUILD) == (8, 8)
+    assert judged_alike(turned, NONE, NULL_REBUILD) == (0, 8)
 
 
 def test_one_arm_alone_has_no_effect_at_all() -> None:

@@ -5,14 +5,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.study import check_study
 from experiments.status_bar import StatusBarTechniquesStudy
 from experiments.status_bar.techniques_design import (
     ARMS,
     HEAD,
     NONE,
-    NULL,
     SENTENCES,
     arm_name,
     fraction,
@@ -61,10 +60,10 @@ def test_the_first_mixtures_are_those_of_resolution_five() -> None:
 
 
 def test_the_study_has_the_sixteen_runs_and_the_null_arm_and_declares_what_differs() -> None:
-    assert [arm.name for arm in ARMS] == [*(arm_name(on) for on in fraction()), NULL]
+    assert [arm.name for arm in ARMS] == [*(arm_name(on) for on in fraction()), NULL_REBUILD]
     assert {row.path for row in check_study(STUDY, ARMS).rows} == STUDY.declared
     assert [techniques_of(FACTORS[arm_name(on)]) for on in fraction()] == list(fraction())
-    assert techniques_of(FACTORS[NULL]) == techniques_of(FACTORS[NONE]) == frozenset()
+    assert techniques_of(FACTORS[NULL_REBUILD]) == techniques_of(FACTORS[NONE]) == frozenset()
 
 
 def test_a_technique_brings_its_lines_and_its_sentence_and_takes_both_away() -> None:

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from experiments.framework import CallRecord, TrialRecord
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.statistics import judged_alike
 from experiments.framework.trials import Measure, OutcomeKind
 from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.cost_tables import analyse_cost
-from experiments.tool_calling.names import AUTO, EXCLUDED, NO_ISOLATION, NULL, REQUIRED
+from experiments.tool_calling.names import AUTO, EXCLUDED, NO_ISOLATION, REQUIRED
 from experiments.tool_calling.pairs import compare
 from experiments.tool_calling.study import ARMS
 from serving.errors import UsageError
@@ -111,9 +112,13 @@ def test_a_harness_that_reads_one_form_alone_is_judged_from_the_same_records() -
 
 
 def test_the_null_arm_is_compared_prompt_by_prompt() -> None:
-    records = [record(arm, "single", seed, right=right) for seed, (one, other) in enumerate(
-        [(True, True), (True, False), (False, False)]) for arm, right in ((AUTO, one), (NULL, other))]  # fmt: skip
-    assert judged_alike(records, AUTO, NULL) == (2, 3)
+    pairs = ((True, True), (True, False), (False, False))
+    records = [
+        record(arm, "single", seed, right=right)
+        for seed, pair in enumerate(pairs)
+        for arm, right in zip((AUTO, NULL_REBUILD), pair, strict=True)
+    ]
+    assert judged_alike(records, AUTO, NULL_REBUILD) == (2, 3)
     assert "judged the same in 2 of 3 prompts" in analyse(ARMS, records).conclusion
 
 

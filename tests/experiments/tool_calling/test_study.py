@@ -11,12 +11,12 @@ import pytest
 
 from experiments.agent.callform import CallForm
 from experiments.framework import InfrastructureError, TrialContext, TrialOutcome, TrialRecord, TrialSpec
-from experiments.framework.arms import resolve
+from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import CacheState, CacheTemperature, OutcomeKind
 from experiments.tool_calling import ToolCallingCostStudy, ToolCallingStudy
 from experiments.tool_calling import study as study_module
-from experiments.tool_calling.names import AUTO, EXCLUDED, NULL, REFUSED, REQUIRED
+from experiments.tool_calling.names import AUTO, EXCLUDED, REFUSED, REQUIRED
 from experiments.tool_calling.study import NULL_SEEDS
 from experiments.workloads.tool_prompt_calls import RUN_PYTHON
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
@@ -126,7 +126,7 @@ def test_only_the_first_call_of_a_turn_is_required(folder: Path) -> None:
 def test_the_null_arm_sends_the_same_ids(folder: Path) -> None:
     replies = [*needed(tool_prompt(PromptClass.PARALLEL, 4)), "Done."]
     one, _ = run(folder, PromptClass.PARALLEL, 4, replies)
-    other, _ = run(folder, PromptClass.PARALLEL, 4, replies, arm=NULL)
+    other, _ = run(folder, PromptClass.PARALLEL, 4, replies, arm=NULL_REBUILD)
     assert [e.prompt_token_ids for e in one.exchanges] == [e.prompt_token_ids for e in other.exchanges]
     assert one.measures == other.measures
 
@@ -226,7 +226,7 @@ def test_every_arm_is_planned_where_it_has_a_meaning() -> None:
     assert len(trials[AUTO]) == 200
     assert len(trials[REQUIRED]) == 160
     assert not any(spec.task == "no-tool" for spec in trials[REQUIRED])
-    assert len(trials[NULL]) == NULL_SEEDS * len(PromptClass)
+    assert len(trials[NULL_REBUILD]) == NULL_SEEDS * len(PromptClass)
 
 
 def test_a_model_that_reasons_has_room_to_think() -> None:
@@ -267,10 +267,10 @@ def record(arm: str, outcome: TrialOutcome) -> TrialRecord:
 def test_a_rebuilt_request_with_other_ids_is_an_inequality_and_another_answer_is_none(folder: Path) -> None:
     study = ToolCallingStudy("tiny")
     one, _ = run(folder, PromptClass.NO_TOOL, 0, ["houses"])
-    study.verify([record(AUTO, one), record(NULL, one)])
+    study.verify([record(AUTO, one), record(NULL_REBUILD, one)])
     other, _ = run(folder, PromptClass.NO_TOOL, 1, ["houses"])
     with pytest.raises(InequalityError, match="rebuilt from a stored copy"):
-        study.verify([record(AUTO, one), record(NULL, other)])
+        study.verify([record(AUTO, one), record(NULL_REBUILD, other)])
     # From a different answer on, the two read different histories, and nothing has to agree.
     said, _ = run(folder, PromptClass.NO_TOOL, 0, [native("get_time", {}), "Ten."])
-    study.verify([record(AUTO, one), record(NULL, said)])
+    study.verify([record(AUTO, one), record(NULL_REBUILD, said)])
