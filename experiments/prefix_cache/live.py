@@ -96,7 +96,12 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
     declared = frozenset(BASE)
     arms = tuple(arm for name in LIVE for arm in ARMS if arm.name == name)
     null_arm = NULL_REBUILD
-    sizes = (Size(name="quick", tasks=2, seeds=1), Size(name="full", tasks=16, seeds=1))
+    sizes = (
+        Size(name="quick", tasks=2, seeds=1),
+        # Two hours of two cores: what loses the cache computes ten times as much.
+        Size(name="reference", tasks=6, seeds=1),
+        Size(name="full", tasks=16, seeds=1),
+    )
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
