@@ -117,8 +117,8 @@ def _effect_sentences(
         return
     found = {term: one for term, one in effects.items() if one.found}
     for term, one in found.items():
-        direction = "raises" if one.effect.estimate > 0 else "lowers"
-        yield f"{_words(term).capitalize()} {direction} {words} by {_shown(one)}."
+        direction = "rise" if one.effect.estimate > 0 else "fall"
+        yield f"With {_words(term)} {words} {direction}: {_shown(one)}."
     if clusters < SEEDS_FOR_INTERVAL:
         yield f"On {words} there are {clusters} tasks, too few for an interval (it takes {SEEDS_FOR_INTERVAL})."
     elif not found:

@@ -12,7 +12,12 @@ from experiments.attention.study import AttentionStudy
 from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
 from experiments.prefix_cache import PrefixCacheStudy
-from experiments.status_bar import StatusBarCostStudy, StatusBarStudy, StatusBarThinkingStudy
+from experiments.status_bar import (
+    StatusBarCostStudy,
+    StatusBarStudy,
+    StatusBarTechniquesStudy,
+    StatusBarThinkingStudy,
+)
 from experiments.status_bar_attention import StatusBarAttentionStudy, StatusBarDecidedStudy
 from experiments.tool_calling import ToolCallingCostStudy, ToolCallingStudy
 
@@ -28,6 +33,7 @@ STUDIES = {
         StatusBarStudy,
         StatusBarCostStudy,
         StatusBarThinkingStudy,
+        StatusBarTechniquesStudy,
         ToolCallingStudy,
         ToolCallingCostStudy,
         ChatTemplateReplayStudy,
@@ -41,6 +47,7 @@ ENGINES = {
     "status-bar": "vllm",
     "status-bar-cost": "vllm",
     "status-bar-thinking": "vllm",
+    "status-bar-techniques": "vllm",
     "tool-calling": "vllm",
     "tool-calling-cost": "vllm",
     "chat-template-replay": "vllm",

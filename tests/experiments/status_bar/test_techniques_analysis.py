@@ -18,10 +18,10 @@ def analysed(rule: Rule, tasks: int = 8) -> Analysis:
 
 def test_a_technique_that_helps_is_named_with_its_size_and_its_p() -> None:
     found = analysed(lambda on, task: {"success": TODO in on, "subtasks_missed": 0 if TODO in on else 2})
-    assert "Todo list raises tasks solved by +1.00 [+1.00, +1.00] (n 8 tasks, p 0.039 after Holm)." in (
+    assert "With TODO list tasks solved rise: +1.00 [+1.00, +1.00] (n 8 tasks, p 0.039 after Holm)." in (
         found.conclusion
     )
-    assert "Todo list lowers subtasks missed by -2.00" in found.conclusion
+    assert "With TODO list subtasks missed fall: -2.00" in found.conclusion
     assert "64 of 128 trials are solved (8 tasks under 16 arms): phone 32 of 64, files 32 of 64." in (
         found.conclusion
     )
@@ -32,8 +32,8 @@ def test_a_floor_is_called_a_floor_and_no_effect_is_claimed() -> None:
     assert "No task was solved in any arm (128 trials)" in found.conclusion
     assert "at the floor" in found.conclusion
     assert "On subtasks missed nothing can be seen: every trial has 3." in found.conclusion
-    assert "raises" not in found.conclusion
-    assert "lowers" not in found.conclusion
+    assert " rise: " not in found.conclusion
+    assert " fall: " not in found.conclusion
 
 
 def test_a_ceiling_is_called_one() -> None:
@@ -50,7 +50,7 @@ def test_a_null_says_what_would_have_been_found() -> None:
 def test_few_tasks_are_said_to_be_few() -> None:
     found = analysed(lambda on, task: {"success": TODO in on}, tasks=2)
     assert "On tasks solved there are 2 tasks, too few for an interval (it takes 5)." in found.conclusion
-    assert "raises" not in found.conclusion
+    assert " rise: " not in found.conclusion
 
 
 def test_an_interaction_is_told_as_one() -> None:
