@@ -1,6 +1,7 @@
 """Whether each request of a live agent extends the one before: prompt, answer, and at which named drift not.
 
-    python -m benchmarks.agent_extension [--model qwen2.5-coder-0.5b] [--conversations 10]
+    python -m benchmarks.agent_extension    # twelve conversations of about two minutes, on two cores
+    python -m benchmarks.agent_extension --model qwen3-4b --conversations 10
 
 Conversations of two questions with tools, on the chat surface and on the token-in surface, under append-only
 policies. Counted are pairs of neighbouring requests: the later one's ids begin with the earlier one's prompt;
@@ -11,6 +12,7 @@ those rendered here, and the cached tokens that it reports against those predict
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -126,6 +128,7 @@ def converse(
     tally = Tally()
     assert facts.block_size is not None
     for number in range(count):
+        print(f"    conversation {number + 1} of {count}", file=sys.stderr, flush=True)
         made = TokenInCaller if token_in else Caller
         caller = made(client, model, block_size=facts.block_size, num_blocks=facts.num_blocks, strict=False)
         settings = TurnSettings(
@@ -166,9 +169,7 @@ def main() -> None:
     """Serve the model, hold the conversations, print what was counted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", default="qwen2.5-coder-0.5b")
-    parser.add_argument(
-        "--conversations", type=int, default=len(QUESTIONS), help="for each surface and policy"
-    )
+    parser.add_argument("--conversations", type=int, default=3, help="for each surface and policy")
     arguments = parser.parse_args()
     plan = plan_launch(LaunchOptions(model=arguments.model, port=0, max_model_len=WINDOW))
     with launch(plan) as engine, Client(engine.base_url) as client:
