@@ -36,6 +36,8 @@ class MissCause(StrEnum):
     SERVER_TOOLS = "server rewrites tools"
     SERVER_ARGUMENTS = "server rewrites arguments"
     SERVER_SYSTEM_MERGE = "server merges system messages"
+    CALL_FORM = "call form"
+    """The model wrote its calls in a form of its own, as bare JSON say, and they come back in the template's."""
     RETOKENISED = "retokenisation"
     OTHER_SALT = "other salt"
     EVICTED = "evicted"
@@ -127,6 +129,8 @@ _ADVICE: Mapping[MissCause, str] = MappingProxyType(
         "template prints them anew; a template that prints the string as it came keeps the prefix.",
         MissCause.SERVER_SYSTEM_MERGE: "Send late instructions as a user message: the server moves every system "
         "message to the head.",
+        MissCause.CALL_FORM: "Have the server's grammar hold calls to the template's form (`tool_choice` required), or "
+        "send token ids (/v1/completions), which keeps what was generated.",
         MissCause.RETOKENISED: "Nothing in the text helps: send token ids (/v1/completions), which keeps what "
         "was generated.",
         MissCause.OTHER_SALT: "Share a cache_salt among requests that may share a cache.",

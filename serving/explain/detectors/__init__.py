@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from serving.explain.causes import MissCause
 from serving.explain.detectors.arguments import reprinted_arguments
+from serving.explain.detectors.call_form import call_form
 from serving.explain.detectors.closing import closing_lines
 from serving.explain.detectors.finding import Detector, Finding
 from serving.explain.detectors.history import changed_history
@@ -31,6 +32,7 @@ DETECTORS: tuple[Detector, ...] = (
     system_merge,
     moved_reasoning,
     asymmetry,
+    call_form,
     reprinted_arguments,
     whitespace,
     closing_lines,

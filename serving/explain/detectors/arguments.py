@@ -71,12 +71,12 @@ def _stored(difference: Difference, index: int, call: int, sent: str) -> str | N
     output = difference.stored.text[len(difference.stored.prompt_text) :]
     if sent in output:
         return sent
-    written = list(_written(output))
-    return written[call] if call < len(written) else None
+    written = list(written_calls(output))
+    return written[call][1] if call < len(written) else None
 
 
-def _written(output: str) -> Iterator[str]:
-    """The arguments of calls written as JSON objects, `{"name": …, "arguments": {…}}`, as they stand."""
+def written_calls(output: str) -> Iterator[tuple[str, str]]:
+    """Name and arguments of calls written as JSON objects, `{"name": …, "arguments": {…}}`, as they stand."""
     decoder = json.JSONDecoder()
     place = output.find("{")
     while place >= 0:
@@ -88,7 +88,7 @@ def _written(output: str) -> Iterator[str]:
         if isinstance(value, dict) and isinstance(value.get("arguments"), dict):
             begin = output.find("{", output.find('"arguments"', place))
             _, stop = decoder.raw_decode(output, begin)
-            yield output[begin:stop]
+            yield str(value.get("name")), output[begin:stop]
         place = output.find("{", end)
 
 

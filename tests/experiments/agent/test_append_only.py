@@ -30,6 +30,8 @@ TWO = (
 )
 SPACED = '<tool_call>\n{"name": "look", "arguments": {"x":3}}\n</tool_call>'
 """Spaces that no template writes: sent back through the chat surface they come out otherwise."""
+BARE = '{"name": "look", "arguments": {"x": 6}}'
+"""As small models write calls; sent back through the chat surface they come out in the template's tags."""
 THOUGHT = (
     '<think>\nLet me see.\n</think>\n\n<tool_call>\n{"name": "look", "arguments": {"x": 4}}\n</tool_call>'
 )
@@ -69,14 +71,14 @@ def test_every_request_extends_the_one_before_over_the_chat_surface(template: st
 
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5"])
 def test_what_the_chat_surface_writes_anew_is_counted_by_its_cause(template: str, tmp_path: Path) -> None:
-    calls, _ = play(tmp_path, template, [LOOK, SPACED, LOOK.replace("1", "5")], token_in=False)
+    calls, _ = play(tmp_path, template, [LOOK, SPACED, BARE, LOOK.replace("1", "5")], token_in=False)
     assert all(extension(before, now).of_prompt for before, now in pairwise(calls))
-    assert drifts(calls) == Counter({MissCause.SERVER_ARGUMENTS: 1})
+    assert drifts(calls) == Counter({MissCause.SERVER_ARGUMENTS: 1, MissCause.CALL_FORM: 1})
 
 
 @pytest.mark.parametrize("template", ["qwen3", "qwen2_5"])
 def test_the_token_in_surface_extends_prompt_and_answer_always(template: str, tmp_path: Path) -> None:
-    replies = [LOOK, SPACED, TWO, THOUGHT]
+    replies = [LOOK, SPACED, BARE, TWO, THOUGHT]
     calls, events = play(tmp_path, template, replies, token_in=True)
     pairs = [extension(before, now) for before, now in pairwise(calls)]
     assert all(pair.of_prompt and pair.of_answer for pair in pairs)
@@ -88,7 +90,14 @@ def test_the_token_in_surface_extends_prompt_and_answer_always(template: str, tm
         )
         assert rendered.token_offsets == tuple(sorted(rendered.token_offsets))
     # The parser of the tags is ours here, and it sees calls while they are written.
-    assert [event.early for event in events if isinstance(event, ToolStarted)] == [True] * 5
+    assert [event.early for event in events if isinstance(event, ToolStarted)] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_ids_of_an_answer_from_which_a_secret_was_cut_are_not_sent_again(tmp_path: Path) -> None:

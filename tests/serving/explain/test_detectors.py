@@ -216,6 +216,32 @@ def test_spaces_between_arguments_show_where_a_template_prints_the_string(models
     assert cause(between(stored, sent)) is MissCause.JSON_SPACING
 
 
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ('{"name": "look", "arguments": {"a": 1}}', MissCause.CALL_FORM),
+        ('{"name": "look", "arguments": {"a":1}}', MissCause.CALL_FORM),
+        ('```json\n{"name": "look", "arguments": {"a": 1}}\n```', MissCause.CALL_FORM),
+        ('I look.\n{"name": "look", "arguments": {"a": 1}}', MissCause.CALL_FORM),
+        ('{"name": "list", "arguments": {}}\n{"name": "look", "arguments": {"a": 1}}', MissCause.CALL_FORM),
+        ('{"name": "look", "arguments": {"a": 2}}', MissCause.UNKNOWN),
+        ('{"name": "list", "arguments": {"a": 1}}', MissCause.UNKNOWN),
+        ("I look at a, which is 1.", MissCause.UNKNOWN),
+        ('{"name": "look", "arguments": {"a": 1', MissCause.UNKNOWN),
+    ],
+)
+def test_a_call_that_was_not_written_in_the_templates_form_and_comes_back_in_it_is_named(
+    written: str, expected: MissCause, renderers: dict[str, ChatRenderer]
+) -> None:
+    renderer, asked, tools = renderers["qwen2_5"], [RULES, QUESTION], [tool("look"), tool("list")]
+    words = "I look." if written.startswith("I look.") else ""
+    stored = turn_of(renderer, asked, tools, output_ids=renderer.tokenizer.encode(f"{written}<|im_end|>").ids)
+    sent = turn_of(
+        renderer, [*asked, assistant(words, calls=[call("look", '{"a": 1}')]), result("ok")], tools
+    )
+    assert cause(between(stored, sent)) is expected
+
+
 def test_other_arguments_are_another_answer(compare: Compared) -> None:
     made = [assistant("", calls=[call("look", text)]) for text in ('{"a": 1}', '{"a": 2}')]
     found = compare(
