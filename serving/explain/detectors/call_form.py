@@ -12,8 +12,8 @@ from serving.explain.difference import Difference
 
 def call_form(difference: Difference) -> Finding | None:
     """The template's own text parts from the reply, and every call of the message stands in that reply as JSON."""
-    broken, index = difference.broken, difference.broken.sent.message_index
-    if not difference.in_reply or broken.sent.path or index != len(difference.stored.messages):
+    broken, index = difference.broken, len(difference.stored.messages)
+    if not difference.in_reply or broken.sent.path or broken.sent.message_index != index:
         return None
     sent = [(name, _value(arguments)) for name, arguments in calls_of(difference.sent.messages[index])]
     output = difference.stored.text[len(difference.stored.prompt_text) :]

@@ -242,6 +242,16 @@ def test_a_call_that_was_not_written_in_the_templates_form_and_comes_back_in_it_
     assert cause(between(stored, sent)) is expected
 
 
+def test_a_request_that_ends_where_the_reply_began_holds_no_call(models: dict[str, Path]) -> None:
+    asked, written = [RULES, QUESTION], '{"name": "look", "arguments": {"a": 1}}'
+    thinks = ChatRenderer(models["qwen3"])
+    silent = ChatRenderer(models["qwen3"], template_kwargs={"enable_thinking": False})
+    stored = turn_of(thinks, asked, output_ids=thinks.tokenizer.encode(written).ids)
+    found = between(stored, turn_of(silent, asked))
+    assert found.in_reply
+    assert cause(found) is not MissCause.CALL_FORM
+
+
 def test_other_arguments_are_another_answer(compare: Compared) -> None:
     made = [assistant("", calls=[call("look", text)]) for text in ('{"a": 1}', '{"a": 2}')]
     found = compare(
