@@ -40,6 +40,11 @@ class Turn:
         return self.prompt_text + self.renderer.tokenizer.decode(self.output_ids)
 
     @property
+    def output_text(self) -> str:
+        """What the model wrote."""
+        return self.text[len(self.prompt_text) :]
+
+    @property
     def foreign(self) -> bool:
         """Whether the server read other ids than this lab renders."""
         return self.rendered is not None and self.rendered.token_ids != self.prompt_ids

@@ -35,7 +35,7 @@ def reprinted_arguments(difference: Difference) -> Finding | None:
                     f"The client sent {place} back as the model wrote them, and the template prints them anew.",
                 )
             continue
-        same = _parsed(stored), _parsed(sent)
+        same = parsed_arguments(stored), parsed_arguments(sent)
         if same[0] is None or same[0] != same[1]:
             return None
         if _keys(same[0]) != _keys(same[1]):
@@ -68,7 +68,7 @@ def _stored(difference: Difference, index: int, call: int, sent: str) -> str | N
         return calls[call][1] if call < len(calls) else None
     if not difference.in_reply:
         return None
-    output = difference.stored.text[len(difference.stored.prompt_text) :]
+    output = difference.stored.output_text
     if sent in output:
         return sent
     written = list(written_calls(output))
@@ -92,7 +92,8 @@ def written_calls(output: str) -> Iterator[tuple[str, str]]:
         place = output.find("{", end)
 
 
-def _parsed(text: str) -> JsonObject | None:
+def parsed_arguments(text: str) -> JsonObject | None:
+    """The arguments of a call as an object; None for a text that is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from serving.explain.causes import MissCause
-from serving.explain.detectors.arguments import calls_of, written_calls
+from serving.explain.detectors.arguments import calls_of, parsed_arguments, written_calls
 from serving.explain.detectors.finding import Finding, quoted
 from serving.explain.difference import Difference
 
@@ -15,9 +13,13 @@ def call_form(difference: Difference) -> Finding | None:
     broken, index = difference.broken, len(difference.stored.messages)
     if not difference.in_reply or broken.sent.path or broken.sent.message_index != index:
         return None
-    sent = [(name, _value(arguments)) for name, arguments in calls_of(difference.sent.messages[index])]
-    output = difference.stored.text[len(difference.stored.prompt_text) :]
-    written = [(name, _value(arguments)) for name, arguments in written_calls(output)]
+    sent = [
+        (name, parsed_arguments(arguments)) for name, arguments in calls_of(difference.sent.messages[index])
+    ]
+    written = [
+        (name, parsed_arguments(arguments))
+        for name, arguments in written_calls(difference.stored.output_text)
+    ]
     if not sent or any(call not in written for call in sent):
         return None
     return Finding(
@@ -25,11 +27,3 @@ def call_form(difference: Difference) -> Finding | None:
         f"The model wrote the calls of message {index} as {quoted(broken.stored_text)}, and the template prints "
         f"{quoted(broken.sent_text)}.",
     )
-
-
-def _value(arguments: str) -> object:
-    """Equal for equal JSON; a text that is none stands for itself."""
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
