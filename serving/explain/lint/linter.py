@@ -80,8 +80,9 @@ class Kept:
 class Linter:
     """Reads a log once, front to back; earlier lines are read again only to be quoted.
 
-    Requests are taken to run one after another on a server that starts cold. Memory grows by several hundred bytes
-    a request; the distinct token ids, 4 bytes each, go to a temporary file (`serving.prefix.history`).
+    Requests are taken to run one after another on a server that starts cold. Once the renderer's latest
+    conversations have filled, memory grows by about a KB a request; the distinct token ids, 4 bytes each, go to a
+    temporary file (`serving.prefix.history`).
     """
 
     def __init__(self, reader: LogReader, folder: Path, options: LintOptions) -> None:
