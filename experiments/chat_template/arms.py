@@ -144,7 +144,7 @@ def base_factors(model: str, *, block_size: int, max_tokens: int, window: int) -
         "engine.model": model,
         "engine.block_size": block_size,
         "engine.max_model_len": window,
-        "engine.kv_cache_bytes": 1 << 30,
+        "engine.kv_cache_bytes": None,
     }
 
 

@@ -105,7 +105,7 @@ class LatencyStudy(Study[ServedModel | Target]):
         if urls:
             self.base["engine.url"] = urls[0]
         else:
-            self.base |= {"engine.max_model_len": 8192, "engine.kv_cache_bytes": 1 << 30}
+            self.base |= {"engine.max_model_len": 8192, "engine.kv_cache_bytes": None}
         self.declared = frozenset(path for path in self.base if path.startswith(("load.", "harness."))) | (
             {"engine.url"} if urls else set()
         )

@@ -113,7 +113,7 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
             "engine.model": model,
             "engine.block_size": block_size,
             "engine.max_model_len": 4096,
-            "engine.kv_cache_bytes": 1 << 30,
+            "engine.kv_cache_bytes": None,
         }
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:

@@ -65,7 +65,7 @@ class StatusBarTechniquesStudy(Study[ServedModel]):
             "engine.model": model,
             "engine.block_size": block_size,
             "engine.max_model_len": 4096,
-            "engine.kv_cache_bytes": 1 << 30,
+            "engine.kv_cache_bytes": None,
         }
 
     def plan(self, size: Size) -> tuple[TrialSpec, ...]:

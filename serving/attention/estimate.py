@@ -13,7 +13,7 @@ from serving.attention.options import CaptureOptions, RowMode
 from serving.attention.plan import TILE_FLOATS, Plan, Size, array_shapes, bin_width
 from serving.engine.config import Dtype
 from serving.engine.machine import inspect_machine
-from serving.engine.preflight import ModelShape
+from serving.engine.shape import ModelShape
 from serving.errors import LabError
 from serving.models import ModelFolder, Weights
 

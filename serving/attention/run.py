@@ -18,7 +18,7 @@ from serving.attention.options import CaptureOptions
 from serving.attention.plan import HeadShape, Plan, make_plan
 from serving.attention.segments import Segments
 from serving.chat import ChatTokenizer
-from serving.engine.preflight import read_shape
+from serving.engine.shape import read_shape
 from serving.errors import UsageError
 from serving.models import ModelFolder
 from serving.progress import Progress, Silent

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import socket
-from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from serving.engine.backends import BACKENDS
-from serving.engine.backends.cpu import DEFAULT_KV_CACHE_BYTES
+from serving.engine.backends.cpu import default_kv_cache_bytes
 from serving.engine.config import BackendName, Dtype, EngineConfig
 from serving.engine.machine import Machine
+from serving.engine.shape import DTYPE_BYTES, ModelShape, read_shape
 from serving.errors import LabError, UsageError
 from serving.models.folder import Weights
 
@@ -21,41 +20,9 @@ CPU_OVERHEAD_BYTES = 2200 << 20
 CUDA_OVERHEAD_BYTES = 1500 << 20
 """A CUDA context and the activations of one step; an estimate."""
 
-_DTYPE_BYTES = {Dtype.FLOAT32: 4, Dtype.BFLOAT16: 2, Dtype.FLOAT16: 2}
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf", "*.pt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json")
 _GIB = 1 << 30
-
-
-class ModelShape(BaseModel):
-    """The numbers of a `config.json` that memory depends on."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    num_hidden_layers: PositiveInt
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt
-    head_dim: PositiveInt
-    vocab_size: PositiveInt
-    tie_word_embeddings: bool
-    stored_dtype: Dtype
-    """The number format of the weight files."""
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of a dense llama-like decoder with these sizes (norms left out: below 0.1 %)."""
-        queries = self.hidden_size * self.num_attention_heads * self.head_dim
-        keys_values = self.hidden_size * self.num_key_value_heads * self.head_dim
-        layer = 2 * queries + 2 * keys_values + 3 * self.hidden_size * self.intermediate_size
-        embeddings = self.vocab_size * self.hidden_size * (1 if self.tie_word_embeddings else 2)
-        return self.num_hidden_layers * layer + embeddings
-
-    def kv_bytes_per_token(self, dtype: Dtype) -> int:
-        """Bytes one token takes in the KV cache: keys and values of every layer."""
-        width = _DTYPE_BYTES[self.stored_dtype if dtype is Dtype.AUTO else dtype]
-        return 2 * self.num_hidden_layers * self.num_key_value_heads * self.head_dim * width
 
 
 class MemoryNeed(BaseModel):
@@ -120,42 +87,17 @@ def check_folder(config: EngineConfig) -> None:
         )
 
 
-def read_shape(folder: Path) -> ModelShape | None:
-    """The sizes in `config.json`, or None where it describes no dense decoder of this form."""
-    try:
-        facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None  # the engine says what it makes of it
-    if not isinstance(facts, dict):
-        return None
-    heads, hidden = facts.get("num_attention_heads"), facts.get("hidden_size")
-    if not isinstance(heads, int) or not isinstance(hidden, int) or heads < 1:
-        return None
-    stored = str(facts.get("dtype") or facts.get("torch_dtype") or "float32")
-    known = {
-        "num_key_value_heads": heads,
-        "head_dim": hidden // heads,
-        "tie_word_embeddings": False,
-        **{name: value for name, value in facts.items() if value is not None},
-        "stored_dtype": stored if stored in set(Dtype) - {Dtype.AUTO} else Dtype.FLOAT32,
-    }
-    if not {"intermediate_size", "num_hidden_layers", "vocab_size"} <= known.keys():
-        return None
-    try:
-        return ModelShape.model_validate(known)
-    except ValidationError:
-        return None
-
-
 def memory_need(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> MemoryNeed:
     """Bytes for weights (widened or narrowed to `dtype`), the cache asked for, and the engine itself."""
-    stored_width = _DTYPE_BYTES[shape.stored_dtype]
-    width = stored_width if dtype is Dtype.AUTO else _DTYPE_BYTES[dtype]
+    stored_width = DTYPE_BYTES[shape.stored_dtype]
+    width = stored_width if dtype is Dtype.AUTO else DTYPE_BYTES[dtype]
     real = config.model.weights is Weights.REAL
     weights = config.model.size_bytes * width // stored_width if real else shape.parameters * width
     on_cpu = config.backend is BackendName.CPU
     kv_cache = config.kv_cache_bytes or (
-        DEFAULT_KV_CACHE_BYTES if on_cpu else shape.kv_bytes_per_token(dtype) * config.longest_request
+        default_kv_cache_bytes(config, dtype)
+        if on_cpu
+        else shape.kv_bytes_per_token(dtype) * config.longest_request
     )
     overhead = CUDA_OVERHEAD_BYTES if config.backend is BackendName.CUDA else CPU_OVERHEAD_BYTES
     return MemoryNeed(weights=weights, kv_cache=kv_cache, overhead=overhead)
@@ -163,11 +105,9 @@ def memory_need(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> Memory
 
 def check_cache(config: EngineConfig, shape: ModelShape, dtype: Dtype) -> None:
     """The KV cache holds one request of the length asked for (vLLM refuses to start otherwise)."""
-    if config.max_model_len is None:
-        return  # the backend then asks for the longest length that fits
-    asked = config.kv_cache_bytes or (DEFAULT_KV_CACHE_BYTES if config.backend is BackendName.CPU else None)
-    if asked is None:
-        return
+    asked = config.kv_cache_bytes
+    if asked is None or config.max_model_len is None:
+        return  # the backend then chooses room for the longest request, or the longest request that fits
     per_token = shape.kv_bytes_per_token(dtype)
     fits = asked // per_token
     if fits < config.longest_request:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from serving.engine.backends.base import Availability, BackendName, BackendPlan, length_flags
 from serving.engine.config import Dtype, EngineConfig
 from serving.engine.machine import Machine, format_cores
+from serving.engine.shape import read_shape
 from serving.errors import UsageError
 
 BLOCK_SIZE_STEP = 32
@@ -15,8 +16,18 @@ BLOCK_SIZE_STEP = 32
 SMALL_CORES = 8
 """Up to here one engine process serves as fast as two; above, threads are worth binding to cores."""
 
-DEFAULT_KV_CACHE_BYTES = 2 << 30
-"""Asked for when nobody says otherwise: without it vLLM takes 92 % of the machine's memory."""
+_GIB = 1 << 30
+
+
+def default_kv_cache_bytes(config: EngineConfig, dtype: Dtype) -> int:
+    """What is asked for when nobody says otherwise: without it vLLM takes 92 % of the machine's memory.
+
+    Room for two of the longest requests that were asked for, 1 GiB at least; 2 GiB where no length was asked for.
+    """
+    shape = read_shape(config.model.path)
+    if shape is None or config.max_model_len is None:
+        return 2 * _GIB
+    return max(_GIB, 2 * config.max_model_len * shape.kv_bytes_per_token(dtype))
 
 
 class CpuBackend:
@@ -56,12 +67,12 @@ class CpuBackend:
                 f"{config.block_size} was asked for: use {' or '.join(map(str, nearest))}."
             )
         batch, batch_note = _batched_tokens(config)
-        kv_bytes = config.kv_cache_bytes or DEFAULT_KV_CACHE_BYTES
         dtype = self.dtype(config, machine)
+        kv_bytes = config.kv_cache_bytes or default_kv_cache_bytes(config, dtype)
         notes = [_dtype_note(config, machine, dtype), batch_note]
         if config.kv_cache_bytes is None:
             notes.append(
-                f"KV cache {DEFAULT_KV_CACHE_BYTES >> 30} GiB: vLLM's own choice would be most of the memory."
+                f"KV cache {kv_bytes / _GIB:.3g} GiB: vLLM's own choice would be most of the memory."
             )
         processes = _one_process(machine) if len(machine.cores) <= SMALL_CORES else _bound_worker(machine)
         notes += processes.notes

@@ -17,7 +17,7 @@ from serving.attention.estimate import Memory, estimate_flop, estimate_memory, r
 from serving.attention.plan import HeadShape, Plan, array_shapes, make_plan
 from serving.attention.recorder import Recorder
 from serving.engine.config import Dtype
-from serving.engine.preflight import ModelShape
+from serving.engine.shape import ModelShape
 from serving.errors import LabError
 from serving.models import ModelFolder, ModelSource, Weights
 from tests.support.attention import parts

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.engine.backends.cpu import CpuBackend
 from serving.engine.config import BackendName, Dtype, EngineConfig
-from serving.engine.preflight import ModelShape, check_port, memory_need, preflight, read_shape
+from serving.engine.preflight import check_port, memory_need, preflight
+from serving.engine.shape import ModelShape, read_shape
 from serving.errors import LabError, UsageError
 from tests.serving.engine.fake_stage import free_port
 from tests.serving.engine.machines import CUDA, DUMMY, GIB, MODEL, PLAIN_CPU, write_config
@@ -54,9 +56,20 @@ def test_a_cache_below_one_request_is_refused_with_the_length_that_fits(tmp_path
     preflight(config.model_copy(update={"max_model_len": None}), PLAIN_CPU)
 
 
+@pytest.mark.parametrize(("asked", "size"), [(256, 1 << 30), (8192, 2 * 8192 * 229_376), (None, 2 << 30)])
+def test_the_cache_that_nobody_sized_holds_two_of_the_longest_requests(
+    tmp_path: Path, asked: int | None, size: int
+) -> None:
+    """A study asks for a length, and any model of the catalogue has to start with it."""
+    config = config_for(write_config(tmp_path), max_model_len=asked)
+    preflight(config, PLAIN_CPU)
+    flags = CpuBackend().plan(config, PLAIN_CPU).flags
+    assert flags[flags.index("--kv-cache-memory-bytes") + 1] == str(size)
+
+
 def test_too_little_memory_is_refused_with_the_numbers(tmp_path: Path) -> None:
     small = PLAIN_CPU.model_copy(update={"memory_available": 4 * GIB})
-    with pytest.raises(LabError, match=r"\(weights 2\.2, KV cache 2\.0, engine 2\.1\) and 4\.0 GiB"):
+    with pytest.raises(LabError, match=r"\(weights 2\.2, KV cache 1\.0, engine 2\.1\) and 4\.0 GiB"):
         preflight(config_for(write_config(tmp_path)), small)
 
 
