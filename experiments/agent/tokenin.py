@@ -29,7 +29,7 @@ from serving.assembler import (
     item_of,
 )
 from serving.call import Caller, DecodeOptions, MeasuredCall, StartedCall
-from serving.chat import ChatRenderer
+from serving.chat import ChatRenderer, ChatTokenizer
 from serving.client import Client, Exchange, StreamEvent, Surface
 from serving.models import ModelFolder
 from serving.prefix import Prediction
@@ -174,9 +174,11 @@ class TokenInCaller:
         num_blocks: int | None = None,
         template_kwargs: Mapping[str, JsonValue] | None = None,
         strict: bool = True,
+        tokenizer: ChatTokenizer | None = None,
     ) -> None:
         """Arguments as `Caller`'s."""
-        self._prompts = ExtendingRenderer(ChatRenderer(model.path, template_kwargs=template_kwargs))
+        own = ChatRenderer(model.path, template_kwargs=template_kwargs, tokenizer=tokenizer)
+        self._prompts = ExtendingRenderer(own)
         self._caller = Caller(
             client,
             model,
@@ -185,6 +187,7 @@ class TokenInCaller:
             template_kwargs=template_kwargs,
             surface=Surface.TOKEN_IN,
             strict=strict,
+            tokenizer=tokenizer,
             prompts=self._prompts,
         )
 

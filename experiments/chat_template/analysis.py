@@ -52,16 +52,27 @@ def _conclusion(
     right, total = count(base, "success")
     if total:
         yield f"{titles[TOOL_ROLE]}: {right} of {total} answers are right ({percent(wilson(right, total))})."
+    can_lose = _can_lose(base, compared)
+    if compared and not can_lose:
+        yield "That leaves too few to lose: no loss that could happen here would have been found."
     for one in compared:
         if one.found:
             yield _difference(one, titles)
     silent = [one for one in compared if not one.found]
     if silent:
         yield _no_difference(silent, titles)
-    yield from _quadrants(arms, records, compared)
+    yield from _quadrants(arms, records, compared, can_lose=can_lose)
     agreed, pairs = judged_alike(records, TOOL_ROLE, NULL_REBUILD)
     if pairs:
         yield f"The same request built anew was judged the same in {agreed} of {pairs} prompts."
+
+
+def _can_lose(base: Sequence[TrialRecord], compared: Sequence[Compared]) -> bool:
+    """Whether what the base has right beyond guessing is as much as the smallest loss that this run would find."""
+    right, total = count(base, "success")
+    choices = [value for record in base if isinstance(value := record.measures.get("choices"), int)]
+    room = right / total - (1 / min(choices) if choices else 0.0) if total else 0.0
+    return any(one.detectable is not None and one.detectable <= room for one in compared)
 
 
 def _difference(one: Compared, titles: dict[str, str]) -> str:
@@ -83,7 +94,7 @@ def _no_difference(silent: Sequence[Compared], titles: dict[str, str]) -> str:
 
 
 def _quadrants(
-    arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared]
+    arms: Sequence[Arm], records: Sequence[TrialRecord], compared: Sequence[Compared], *, can_lose: bool
 ) -> Iterator[str]:
     """Which arms cost tokens, which cost answers: the first is exact, the second is a test."""
     judged = {one.arm: one for one in compared if one.against == TOOL_ROLE}
@@ -95,11 +106,12 @@ def _quadrants(
         breaks = judged[arm.name].found and judged[arm.name].right.change.estimate < 0
         words = f"“{arm.title}”" + (f" ({100 * loss.estimate:+.1f} %)" if loss.estimate else "")
         groups.setdefault((loss.estimate > 0, breaks), []).append(words)
+    unfound = ", and no loss of right answers was found" if can_lose else ""
     names = {
         (True, True): "cost both cached tokens and right answers",
-        (True, False): "cost cached tokens, and no loss of right answers was found",
+        (True, False): f"cost cached tokens{unfound}",
         (False, True): "cost right answers and no cached tokens",
-        (False, False): "cost no cached tokens, and no loss of right answers was found",
+        (False, False): f"cost no cached tokens{unfound}",
     }
     for key, words in names.items():
         if key in groups:

@@ -21,7 +21,7 @@ from experiments.chat_template.names import (
 from experiments.framework import Arm
 from experiments.framework.arms import NULL_REBUILD
 from serving.client import Surface
-from serving.models import load_catalogue
+from serving.models import reasons
 
 FAULT: Final = "fault.applied"
 THINKING: Final = "render.thinking"
@@ -123,12 +123,6 @@ _ECHOED_ARM: Final = Arm(
     "next question. The prefix survives, and every old thought is paid for in each prompt.",
     factors={FAULT: ["reasoning-echoed"]},
 )
-
-
-def reasons(model: str) -> bool:
-    """Whether a catalogue model reasons in the API's sense; a path or hub id counts as one that does not."""
-    entry = load_catalogue().get(model)
-    return entry is not None and entry.reasoning_parser is not None
 
 
 def base_factors(model: str, *, block_size: int, max_tokens: int, window: int) -> dict[str, JsonValue]:

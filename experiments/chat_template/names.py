@@ -17,8 +17,6 @@ THINKING_OFF: Final = "thinking-off"
 DROPPED: Final = "reasoning-dropped"
 ECHOED: Final = "reasoning-echoed"
 
-REFUSED: Final = "refused"
-"""A measure of a trial that the template or the server refused: their words."""
 LOST: Final = "avoidable_"
 """Before the name of a cause: avoidable tokens of a replay."""
 DRIFT: Final = "drift_"

@@ -27,7 +27,8 @@ class Reading(StrEnum):
     """Which result is asked for, and what tells it from the others."""
 
     CALCULATIONS = "calculations"
-    """Three parallel calls whose results are bare numbers: their order alone, or an id, says whose they are."""
+    """Three parallel calls whose results are bare numbers, alike in length, first and last digit: little but their
+    order, or an id, says whose they are."""
     WEATHERS = "weathers"
     """Three parallel calls whose results name their city."""
     CHAIN = "chain"
@@ -69,7 +70,7 @@ def _calculations(rng: random.Random, seed: int) -> _Written:
     values: list[int] = []
     while len(pairs) < 3:
         one, two = rng.randrange(112, 990), rng.randrange(112, 990)
-        if one * two not in values:
+        if one * two not in values and (not values or _alike(one * two, values[0])):
             pairs.append((one, two))
             values.append(one * two)
     texts = [f"{one} * {two}" for one, two in pairs]
@@ -82,6 +83,12 @@ def _calculations(rng: random.Random, seed: int) -> _Written:
         str(values[place]),
         [str(value) for at, value in enumerate(values) if at != place],
     )
+
+
+def _alike(one: int, other: int) -> bool:
+    """Whether nothing that is seen without calculating tells two products apart."""
+    digits = [(len(text), text[0], text[-1]) for text in (str(one), str(other))]
+    return digits[0] == digits[1]
 
 
 def _weathers(rng: random.Random, seed: int) -> _Written:

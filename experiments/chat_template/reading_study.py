@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from experiments.chat_template.analysis import analyse
-from experiments.chat_template.arms import DECLARED, THINKING, accuracy_arms, base_factors, reasons
-from experiments.chat_template.names import DROPPED, IDS_KEPT, REFUSED, SWAPPED, THINKING_OFF, TOOL_ROLE
+from experiments.chat_template.arms import DECLARED, THINKING, accuracy_arms, base_factors
+from experiments.chat_template.names import DROPPED, IDS_KEPT, SWAPPED, THINKING_OFF, TOOL_ROLE
 from experiments.chat_template.proof import prove_run
 from experiments.chat_template.reading import Reading, reading_task
 from experiments.chat_template.replaying import Scripted, foresee
@@ -15,7 +15,6 @@ from experiments.chat_template.ways import Way, WayCaller
 from experiments.framework import (
     Analysis,
     Arm,
-    InfrastructureError,
     SaltScope,
     Size,
     Study,
@@ -25,12 +24,15 @@ from experiments.framework import (
     TrialSpec,
 )
 from experiments.framework.arms import NULL_REBUILD, whole_number
-from experiments.framework.measured import call_record, check_rebuilt
+from experiments.framework.measured import call_record, check_rebuilt, require_refused
 from experiments.framework.served_model import ServedModel
+from experiments.tool_calling.names import REFUSED
 from serving.assembler import ContextPolicy, HandOff
-from serving.call import DecodeOptions, MeasuredCall
+from serving.call import DecodeOptions
 from serving.chat import TemplateRefusesError
+from serving.client import Exchange
 from serving.errors import LabError
+from serving.models import reasons
 
 NULL_SEEDS: Final = 5
 """Tasks of each kind that the null arm repeats."""
@@ -91,20 +93,14 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
                 script.request(task.story.calls - 1), ContextPolicy(), decode, salt=context.salt
             )
         except TemplateRefusesError as refused:
-            return TrialOutcome(
-                succeeded=False,
-                measures={REFUSED: str(refused), "success": False},
-                outcome=f"refused: {refused}",
-            )
+            return _refused(str(refused))
         if isinstance(started, HandOff):
             raise LabError(
                 f"A question needs {started.needed} tokens of {started.budget}: serve a longer context."
             )
         call = started.finish()
-        if not isinstance(call, MeasuredCall) or call.exchange.error is not None:
-            raise InfrastructureError(
-                "The model call failed." if call.exchange.error is None else call.exchange.error.sentence
-            )
+        if call.exchange.error is not None:
+            return _refused(call.exchange.error.sentence, require_refused(call.exchange))
         fixed, answer = prove_run(sent, target.block_size), call.exchange.text.strip()
         return TrialOutcome(
             exchanges=(call.exchange,),
@@ -131,3 +127,13 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Right answers beside lost tokens, by arm; every sentence is computed."""
         return analyse(self.arms, records)
+
+
+def _refused(words: str, *exchanges: Exchange) -> TrialOutcome:
+    """What the template or the server would not take is a finding, and no right answer."""
+    return TrialOutcome(
+        exchanges=exchanges,
+        succeeded=False,
+        measures={REFUSED: words, "success": False},
+        outcome=f"refused: {words}",
+    )

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from experiments.chat_template.arms import FAULT, is_family
-from experiments.chat_template.names import LOST, REFUSED, TOOL_ROLE
+from experiments.chat_template.names import LOST, TOOL_ROLE
 from experiments.chat_template.tables import of_arm
 from experiments.framework import Analysis, Arm, Stack, StackedFigure, Table, TrialRecord
 from experiments.framework.analysis import Cell, arms_that_ran
 from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import agreement
+from experiments.framework.statistics import mean_of
 from experiments.prefix_cache.workload import CAUSE_WORDS
+from experiments.tool_calling.names import REFUSED
 from serving.prefix import Cause
 
 
@@ -108,6 +110,7 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             mean(records, arm.name, f"{name}_tokens")
             for name in ("prompt", "cached", "twin", "lost", "uncached")
         )
+        waited = mean_of(records, arm.name, "ttft_s")
         rows.append(
             (
                 arm.title,
@@ -119,7 +122,7 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
                 lost,
                 mean(records, arm.name, "kept_all"),
                 mean(records, arm.name, "kept_prompt"),
-                mean(records, arm.name, "ttft_s"),
+                None if waited is None else waited.estimate,
             )
         )
     return Table(
@@ -137,8 +140,9 @@ def _cost_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
             "sum of TTFT, s",
         ),
         rows=tuple(rows),
-        note="Means over conversations, model calls only. Lost: what an append-only conversation of the same lengths "
-        "reuses in whole blocks, and this one computes. A refused arm counts the calls before the refusal.",
+        note="Means over conversations (other families' templates: of the first one alone), model calls only. Lost: "
+        "what an append-only conversation of the same lengths reuses in whole blocks, and this one computes. A "
+        "refused arm counts the calls before the refusal.",
     )
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from experiments.chat_template.arms import DECLARED, base_factors, is_family, replay_arms
 from experiments.chat_template.conversation import conversation
-from experiments.chat_template.names import LOST, REFUSED, TOOL_ROLE
+from experiments.chat_template.names import LOST, TOOL_ROLE
 from experiments.chat_template.proof import prove_run
 from experiments.chat_template.replay_analysis import analyse_replay
 from experiments.chat_template.replaying import Replayed, Scripted, replay
@@ -27,6 +27,7 @@ from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import call_record, check_replayed
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import Measure, total
+from experiments.tool_calling.names import REFUSED
 from serving.errors import LabError
 from serving.models.template_collection import TemplateCollection, trl_templates
 

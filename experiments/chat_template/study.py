@@ -9,10 +9,10 @@ from experiments.agent.collected import CollectedTurn
 from experiments.agent.drift import drifts
 from experiments.agent.loop import CallFailedError
 from experiments.chat_template.analysis import analyse
-from experiments.chat_template.arms import DECLARED, accuracy_arms, base_factors, reasons
+from experiments.chat_template.arms import DECLARED, accuracy_arms, base_factors
 from experiments.chat_template.conversation import right_turn
 from experiments.chat_template.cost_analysis import analyse_cost
-from experiments.chat_template.names import DRIFT, REFUSED, SWAPPED, TOOL_ROLE
+from experiments.chat_template.names import DRIFT, SWAPPED, TOOL_ROLE
 from experiments.chat_template.proof import RunProof, Sent, prove_run
 from experiments.chat_template.replaying import Scripted, foresee
 from experiments.chat_template.ways import Way, WayCaller
@@ -32,12 +32,13 @@ from experiments.framework.measured import call_record, check_rebuilt, require_r
 from experiments.framework.served_model import ServedModel
 from experiments.framework.trials import Measure
 from experiments.tool_calling.asking import Asking, ask
-from experiments.tool_calling.measures import measures, times
+from experiments.tool_calling.measures import measures, refusal, times
 from experiments.tool_calling.names import EXCLUDED, NO_ISOLATION
 from experiments.tool_calling.study import interpreter_here
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import MeasuredCall
 from serving.chat import TemplateRefusesError
+from serving.models import reasons
 
 CLASSES: Final = (PromptClass.SINGLE, PromptClass.PARALLEL, PromptClass.CHAINED)
 """Where results come back and a right answer reads them; a failing tool is E1's subject."""
@@ -108,10 +109,9 @@ class ChatTemplateStudy(Study[ServedModel]):
         try:
             collected = ask(prompt, caller, asking)
         except CallFailedError as failed:
-            exchange = require_refused(failed.call.exchange)
-            return _refused(str(failed), TrialOutcome(exchanges=(exchange,)))
+            return refusal(str(failed), require_refused(failed.call.exchange))
         except TemplateRefusesError as failed:
-            return _refused(str(failed), TrialOutcome())
+            return refusal(str(failed))
         script = Scripted(
             right_turn(prompt, thinking=way.thinking is True, interpreter=interpreter),
             way,
@@ -208,15 +208,3 @@ def _cost(proof: RunProof) -> Mapping[str, Measure]:
         "twin_tokens": proof.twin_tokens,
         "lost_tokens": proof.lost_tokens,
     }
-
-
-def _refused(words: str, kept: TrialOutcome) -> TrialOutcome:
-    """A conversation that the template or the server would not take is a finding, and no right answer."""
-    graded = ("success", "exact", "right_stop", "native_success")
-    return kept.model_copy(
-        update={
-            "succeeded": False,
-            "measures": {REFUSED: words, **dict.fromkeys(graded, False)},
-            "outcome": f"refused: {words}",
-        }
-    )

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from experiments.chat_template.names import DRIFT, REFUSED, TOOL_ROLE
+from experiments.chat_template.names import DRIFT, TOOL_ROLE
 from experiments.chat_template.pairs import Compared, lost_share
 from experiments.framework import Arm, Table, TrialRecord
 from experiments.framework.analysis import Cell
 from experiments.framework.statistics import mean_of
-from experiments.tool_calling.names import NATIVE_ONLY
+from experiments.tool_calling.names import NATIVE_ONLY, REFUSED
 from experiments.tool_calling.tables import share, summed
 
 
@@ -121,20 +121,15 @@ def class_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
 
 def tokens_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
     """What the arms cost, in the turns that happened and in the same right turn."""
+    has_turns = any("later_calls" in record.measures for record in records)
     rows: list[tuple[Cell, ...]] = []
     for arm in arms:
-        own = of_arm(records, arm.name)
-        later, whole, prompt = (summed(own, name) for name in ("later_calls", "kept_all", "kept_prompt"))
-        lost, fixed = mean_of(records, arm.name, "lost_tokens"), lost_share(records, arm.name)
+        fixed = lost_share(records, arm.name)
         against = lost_share(records, arm.name, against=TOOL_ROLE)
         rows.append(
             (
                 arm.title,
-                later,
-                whole,
-                prompt,
-                later - whole - prompt,
-                None if lost is None else lost.words(".0f"),
+                *(_turns(arm, records) if has_turns else ()),
                 None if fixed is None else fixed.words(".1f", scale=100),
                 None if against is None else against.words("+.1f", scale=100),
             )
@@ -143,19 +138,33 @@ def tokens_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Table:
         title="Prefix kept and tokens lost",
         columns=(
             "arm",
-            "later calls",
-            "extend prompt and answer",
-            "extend the prompt alone",
-            "extend neither",
-            "tokens lost a turn [95 %]",
+            *(_TURNS if has_turns else ()),
             "lost, right turn, % [95 %]",
             "against the base, points [95 %]",
         ),
         rows=tuple(rows),
         note="Lost: what an append-only run of the same lengths reuses in whole blocks, and this one does not, by ids "
-        "alone. In the turns that happened, arms differ in what was said too; the last two columns send each prompt's "
-        "right turn, the same in every arm, as shares of all its prompt tokens.",
+        "alone. The last two columns send each prompt's right turn, the same in every arm, as shares of all its "
+        "prompt tokens."
+        + (" In the turns that happened, arms differ in what was said too." if has_turns else ""),
     )
+
+
+_TURNS: Final = (
+    "later calls",
+    "extend prompt and answer",
+    "extend the prompt alone",
+    "extend neither",
+    "tokens lost a turn [95 %]",
+)
+
+
+def _turns(arm: Arm, records: Sequence[TrialRecord]) -> tuple[Cell, ...]:
+    """What happened in an arm's turns, column by column of `_TURNS`."""
+    own = of_arm(records, arm.name)
+    later, whole, prompt = (summed(own, name) for name in ("later_calls", "kept_all", "kept_prompt"))
+    lost = mean_of(records, arm.name, "lost_tokens")
+    return later, whole, prompt, later - whole - prompt, None if lost is None else lost.words(".0f")
 
 
 def drift_table(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> tuple[Table, ...]:

@@ -9,7 +9,6 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from experiments.agent.protocols import Started
 from experiments.agent.tokenin import ExtendingRenderer, TokenInStart
 from experiments.chat_template.arms import FAULT, REBUILD, REMINDER, SURFACE, TEMPLATE, THINKING
 from experiments.faults import FaultContext, build_faults
@@ -17,7 +16,7 @@ from experiments.faults.late_system_message import REMINDER as REMINDER_TEXT
 from experiments.framework.measured import rebuilt
 from experiments.framework.served_model import ServedModel
 from serving.assembler import AssemblyRequest, ContextItem, ContextPolicy, Fault, HandOff, Instruction
-from serving.call import Caller, DecodeOptions
+from serving.call import Caller, DecodeOptions, StartedCall
 from serving.chat import ChatRenderer
 from serving.client import Surface
 from serving.errors import LabError
@@ -139,7 +138,7 @@ class WayCaller:
         *,
         salt: str,
         faults: Sequence[Fault] = (),
-    ) -> Started | HandOff:
+    ) -> StartedCall | TokenInStart | HandOff:
         """As the caller's; raises `TemplateRefusesError` where the template does."""
         number, self._started = self._started, self._started + 1
         started = self.caller.start(

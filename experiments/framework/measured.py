@@ -174,6 +174,8 @@ def null_pairs(
 
 def _check_same(spec: TrialSpec, one: TrialRecord, other: TrialRecord) -> None:
     for number, (mine, remade) in enumerate(zip(one.exchanges, other.exchanges, strict=False)):
+        if mine.error is not None or remade.error is not None:
+            return  # of a turn that was refused only the refused call is kept, and it has no ids
         if mine.prompt_token_ids != remade.prompt_token_ids:
             raise InequalityError(
                 f"Prompt ids of call {number} of {spec.cluster}, rebuilt from a stored copy",

@@ -11,21 +11,18 @@ from collections.abc import Sequence
 from experiments.framework import CallRecord, InequalityError, TrialRecord
 from experiments.prefix_cache.arms import APPEND_ONLY
 from experiments.prefix_cache.tours import Tour, tour_of
+from serving.prefix.prediction import hit_tokens, stored_tokens
 
 
 def ceilings(calls: Sequence[CallRecord], block_size: int) -> tuple[int, ...] | None:
-    """Cached tokens of the twin, call by call; None where a count is unknown.
-
-    After P prompt and O output tokens P + O − 1 are stored, and of the next prompt the last token is always
-    computed: B · ⌊min(stored, P − 1) / B⌋ (spec prefix-cache, "The rule").
-    """
+    """Cached tokens of the twin, call by call; None where a count is unknown."""
     found: list[int] = []
     stored = 0
     for call in calls:
         if call.prompt_tokens is None or call.output_tokens is None:
             return None
-        found.append(block_size * (min(stored, call.prompt_tokens - 1) // block_size))
-        stored = max(stored, call.prompt_tokens + max(call.output_tokens, 1) - 1)
+        found.append(hit_tokens(stored, call.prompt_tokens, block_size))
+        stored = max(stored, stored_tokens(call.prompt_tokens, call.output_tokens))
     return tuple(found)
 
 

@@ -98,9 +98,9 @@ class PrefixCacheLiveStudy(Study[ServedModel]):
     null_arm = NULL_REBUILD
     sizes = (
         Size(name="quick", tasks=2, seeds=1),
-        # Two hours of two cores: what loses the cache computes ten times as much.
-        Size(name="reference", tasks=6, seeds=1),
-        Size(name="full", tasks=16, seeds=1),
+        # With fewer than nine tasks not even an arm that loses all of them is found beside seven others.
+        Size(name="reference", tasks=12, seeds=1),
+        Size(name="full", tasks=24, seeds=1),
     )
 
     def __init__(self, model: str, *, block_size: int = 32) -> None:
@@ -207,7 +207,9 @@ def caller_of(way: Way, target: ServedModel) -> ModelCaller:
     """What makes the calls of one trial, with a prediction of its own."""
     if way.surface is Surface.TOKEN_IN:
         # Ids that were generated go back as they are; through messages they would be tokenised again.
-        return TokenInCaller(target.client, target.folder, block_size=target.block_size)
+        return TokenInCaller(
+            target.client, target.folder, block_size=target.block_size, tokenizer=target.tokenizer
+        )
     caller = Caller(target.client, target.folder, block_size=target.block_size, tokenizer=target.tokenizer)
     return RebuildingCaller(caller) if way.rebuild else caller
 

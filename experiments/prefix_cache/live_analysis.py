@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -22,12 +23,16 @@ from experiments.framework import (
     paired_effect,
 )
 from experiments.framework.analysis import Cell
+from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.measured import agreement
 from experiments.framework.proportions import PairedProportion, paired_proportion
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, PairedEffect, cluster_means, holm, wilson
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY
 from serving.errors import UsageError
+
+_SAME: Final = (APPEND_ONLY, NULL_REBUILD)
+"""The base and the same again: what differs between them is noise, so neither is compared with the base."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +46,14 @@ class Standing:
     """Clusters that both solved: the only ones in which a cost means the same work."""
 
     @property
+    def loses(self) -> bool:
+        """Whether this arm solves fewer tasks than append-only."""
+        return self.solved.second < self.solved.first
+
+    @property
     def ranked(self) -> bool:
-        """Whether this arm may be ranked by cost: it solves something, and no fewer tasks than append-only."""
-        return bool(self.both) and self.solved.second >= self.solved.first
+        """Whether this arm may be ranked by cost: it keeps the tasks, and both solved one in which to compare it."""
+        return bool(self.both) and not self.loses
 
 
 def standing(arms: Sequence[Arm], records: Sequence[TrialRecord]) -> Iterator[Standing]:
@@ -120,18 +130,25 @@ def _conclusion(
     if not base.solved.second:
         yield "So no arm is ranked by cost: what it would cost to solve a task is not known."
         return
-    others = [one for one in ranked if one.standing.arm.name != APPEND_ONLY]
+    others = [one for one in ranked if one.standing.arm.name not in _SAME]
     if others:
         least, most = others[0], others[-1]
+        tried = sum(one.arm.name not in _SAME for one in standings)
         yield (
-            f"{len(others)} of {len(standings) - 1} other arms solve at least as many; on the tasks that both solve, "
+            f"{len(others)} of {tried} other arms solve at least as many; on the tasks that both solve, "
             f"“{least.standing.arm.title}” makes the server compute {least.ratio:.2f} times the tokens of "
             f"append-only, “{most.standing.arm.title}” {most.ratio:.2f} times."
         )
-    failing = [one for one in standings if not one.ranked]
-    if failing:
-        named = ", ".join(f"“{one.arm.title}” ({one.solved.second})" for one in failing)
-        yield f"Not ranked, for they solve fewer tasks: {named}."
+    for why, unranked in (
+        ("they solve fewer tasks", [one for one in standings if one.loses]),
+        (
+            "none of their tasks was solved by both",
+            [one for one in standings if not one.loses and not one.both],
+        ),
+    ):
+        if unranked:
+            named = ", ".join(f"“{one.arm.title}” ({one.solved.second})" for one in unranked)
+            yield f"Not ranked, for {why}: {named}."
 
 
 def _tables(
@@ -139,12 +156,12 @@ def _tables(
 ) -> Iterator[Table]:
     yield _success_table(standings, records)
     yield _ranking_table(ranked, records)
-    if failing := [one for one in standings if not one.ranked]:
-        yield _apart_table(failing, records)
+    if unranked := [one for one in standings if not one.ranked]:
+        yield _apart_table(unranked, records)
 
 
 def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
-    adjusted = holm({one.arm.name: one.solved.p_value for one in standings if one.arm.name != APPEND_ONLY})
+    adjusted = holm({one.arm.name: one.solved.p_value for one in standings if one.arm.name not in _SAME})
     rows: list[tuple[Cell, ...]] = []
     for one in standings:
         is_base = one.arm.name == APPEND_ONLY
@@ -156,8 +173,8 @@ def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]
                 "" if is_base else one.solved.only_first,
                 "" if is_base else one.solved.only_second,
                 "" if is_base else one.solved.change.words("+.2f"),
-                "" if is_base else adjusted[one.arm.name],
-                "" if is_base else one.solved.detectable(comparisons=len(adjusted)),
+                adjusted.get(one.arm.name, ""),
+                one.solved.detectable(comparisons=len(adjusted)) if one.arm.name in adjusted else "",
                 _mean(records, one.arm.name, "facts_found"),
                 _mean(records, one.arm.name, "iterations"),
                 _rate(records, one.arm.name, "repeated_calls", "tool_calls"),
@@ -182,9 +199,11 @@ def _success_table(standings: Sequence[Standing], records: Sequence[TrialRecord]
         ),
         rows=tuple(rows),
         note="Share: Wilson's interval. Lost and won: tasks that this arm and append-only decided differently; the "
-        "change has Newcombe's interval, p is McNemar's exact test, Holm over arms. Detectable: the smallest true "
-        "change that this run would have found 8 times in 10; a smaller loss may be there unseen. Repeated calls: "
-        "tool calls made before with the same arguments, of all. Ranked: at least as many solved as append-only.",
+        "change has Newcombe's interval, p is McNemar's exact test, Holm over arms (the null arm is the noise, and "
+        "not tested). Detectable: the smallest true change that this run would have found 8 times in 10, none where "
+        "not even a change of every task would have been found; a smaller loss may be there unseen. Repeated calls: "
+        "tool calls made before with the same arguments, of all. Ranked: at least as many solved as append-only, and "
+        "one of them by both.",
     )
 
 
@@ -224,10 +243,10 @@ def _ranking_table(ranked: Sequence[Ranked], records: Sequence[TrialRecord]) -> 
     )
 
 
-def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
+def _apart_table(unranked: Sequence[Standing], records: Sequence[TrialRecord]) -> Table:
     """In the study's order: there is no rank among those who did not do the work."""
     rows: list[tuple[Cell, ...]] = []
-    for one in failing:
+    for one in unranked:
         arm = one.arm.name
         own = frozenset(by_cluster(records, arm, "success"))
         rows.append(
@@ -242,7 +261,7 @@ def _apart_table(failing: Sequence[Standing], records: Sequence[TrialRecord]) ->
             )
         )
     return Table(
-        title="Apart: arms that lose tasks",
+        title="Apart: arms without a rank",
         columns=(
             "arm",
             "solved",
@@ -308,5 +327,6 @@ def _endings(records: Sequence[TrialRecord], arm: str) -> str:
     own = [record for record in records if record.arm == arm and record.scored]
     solved = sum(record.measures.get("success") is True for record in own)
     gave_up = sum(record.measures.get("gave_up") is not None for record in own)
-    wrong = len(own) - solved - gave_up
-    return f"{solved} solved, {wrong} answered wrong, {gave_up} without an answer"
+    refused = sum("gave_up" not in record.measures for record in own)
+    wrong = len(own) - solved - gave_up - refused
+    return f"{solved} solved, {wrong} answered wrong, {gave_up} without an answer, {refused} refused by the server"

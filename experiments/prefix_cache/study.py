@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -28,8 +27,7 @@ from experiments.prefix_cache.replay import Replay, Way
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
 from serving.assembler import Trajectory
-from serving.models import load_catalogue
-from serving.models.local import read_facts
+from serving.models import reasons
 
 
 class PrefixCacheStudy(Study[ServedModel]):
@@ -137,19 +135,6 @@ _TASKS = {
 def trajectory_of(spec: TrialSpec) -> Trajectory:
     """The fixed trajectory that every arm of a planned trial replays."""
     return file_tour(spec.seed, thinking=tour_of(spec.task) is Tour.THINKING)
-
-
-def reasons(model: str) -> bool:
-    """Whether a model's reasoning can be told: by the catalogue, else by the folder, never by what was pulled.
-
-    A plan must not change between a run and its resumption, so a hub id that nobody described counts as one that
-    does not reason.
-    """
-    entry = load_catalogue().get(model)
-    if entry is not None:
-        return entry.reasoning_parser is not None
-    folder = Path(model).expanduser()
-    return folder.is_dir() and read_facts(folder).reasoning_parser is not None
 
 
 def _ceilings_checked(records: Iterable[TrialRecord]) -> Iterable[TrialRecord]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 from experiments.agent.callform import CallForm
 from experiments.agent.collected import CollectedTurn
-from experiments.framework.trials import Measure, total
-from experiments.tool_calling.names import NATIVE_ONLY
+from experiments.framework.trials import Measure, TrialOutcome, total
+from experiments.tool_calling.names import NATIVE_ONLY, REFUSED
 from experiments.workloads.tool_prompt_grades import (
     MadeCall,
     Message,
@@ -17,6 +17,7 @@ from experiments.workloads.tool_prompt_grades import (
     invented_numbers,
 )
 from experiments.workloads.tool_prompts import ToolPrompt
+from serving.client import Exchange
 
 CountTokens = Callable[[str], int]
 
@@ -92,6 +93,17 @@ def times(collected: CollectedTurn) -> dict[str, Measure]:
         "latency_s": latency,
         "tokens_per_s": decoded / decoding if decoded and decoding else None,
     }
+
+
+def refusal(words: str, *exchanges: Exchange) -> TrialOutcome:
+    """A conversation that the template or the server would not take is a finding, and no right answer."""
+    graded = (f"{view}{name}" for view in ("", NATIVE_ONLY) for name in ("success", "exact", "right_stop"))
+    return TrialOutcome(
+        exchanges=exchanges,
+        succeeded=False,
+        measures={REFUSED: words, **dict.fromkeys(graded, False)},
+        outcome=f"refused: {words}",
+    )
 
 
 def _graded(grade: TurnGrade) -> Mapping[str, Measure]:

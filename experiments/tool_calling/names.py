@@ -17,4 +17,4 @@ NO_ISOLATION: Final = (
 )
 
 REFUSED: Final = "refused"
-"""A measure of a trial whose request the server did not take."""
+"""A measure of a trial that the template or the server refused: their words."""

@@ -28,11 +28,11 @@ from experiments.framework.measured import call_record, check_rebuilt, require_r
 from experiments.framework.served_model import ServedModel
 from experiments.tool_calling.analysis import analyse
 from experiments.tool_calling.asking import Asking, FirstChoice, SteeredCaller, ask
-from experiments.tool_calling.measures import measures
-from experiments.tool_calling.names import AUTO, EXCLUDED, NATIVE_ONLY, NO_ISOLATION, REFUSED, REQUIRED
+from experiments.tool_calling.measures import measures, refusal
+from experiments.tool_calling.names import AUTO, EXCLUDED, NO_ISOLATION, REQUIRED
 from experiments.workloads.tool_prompts import PromptClass, ToolPrompt, tool_prompt
 from serving.call import Caller, MeasuredCall
-from serving.models import load_catalogue
+from serving.models import reasons
 
 ARMS: Final = (
     Arm(
@@ -92,7 +92,7 @@ class ToolCallingStudy(Study[ServedModel]):
         """Args: `model` a catalogue name, hub id or folder whose template has tools; `block_size` in tokens."""
         self.base: dict[str, JsonValue] = {
             "decode.tool_choice": FirstChoice.AUTO.value,
-            "decode.max_tokens": ANSWER_TOKENS + (THINKING_TOKENS if _reasons(model) else 0),
+            "decode.max_tokens": ANSWER_TOKENS + (THINKING_TOKENS if reasons(model) else 0),
             "harness.rebuild": False,
             "harness.max_iterations": 6,
             "engine.model": model,
@@ -140,7 +140,7 @@ class ToolCallingStudy(Study[ServedModel]):
         try:
             collected = ask(prompt, steered, asking)
         except CallFailedError as failed:
-            return _refused(failed)
+            return refusal(str(failed), require_refused(failed.call.exchange))
         return self.outcome(prompt, collected, target)
 
     def outcome(self, prompt: ToolPrompt, collected: CollectedTurn, target: ServedModel) -> TrialOutcome:
@@ -177,26 +177,3 @@ def interpreter_here() -> bool:
     except NoIsolationError:
         return False
     return True
-
-
-def _reasons(model: str) -> bool:
-    entry = load_catalogue().get(model)
-    return entry is not None and entry.reasoning_parser is not None
-
-
-def _refused(failed: CallFailedError) -> TrialOutcome:
-    """A request that the server would not take is a finding."""
-    exchange = require_refused(failed.call.exchange)
-    return TrialOutcome(
-        exchanges=(exchange,),
-        succeeded=False,
-        measures={
-            REFUSED: True,
-            **{
-                f"{view}{name}": False
-                for view in ("", NATIVE_ONLY)
-                for name in ("success", "exact", "right_stop")
-            },
-        },
-        outcome=f"the server refused the request: {failed}",
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from typing import Final
 
@@ -56,19 +57,30 @@ FACTS: Final = (
 def file_question(number: int, seed: int = 0) -> FileQuestion:
     """Question `number` of a seed: three facts from three files, the same for the same arguments.
 
+    Each four questions, from the first on, ask for every fact once, so that no fact alone decides a study.
+
     Raises `UsageError` for a negative number or seed.
     """
     if number < 0 or seed < 0:
         raise UsageError(f"Expected a number and a seed of 0 or more, got {number} and {seed}.")
-    rng = draws(f"file-question/{number}", seed)
-    paths = rng.sample(sorted({fact.path for fact in FACTS}), FACTS_ASKED)
-    facts = tuple(rng.choice([fact for fact in FACTS if fact.path == path]) for path in paths)
+    block, place = divmod(number, len(FACTS) // FACTS_ASKED)
+    facts = _dealt(draws(f"file-questions/{block}", seed))[place]
     listed = "; ".join(f"in {fact.path}, {fact.asks}" for fact in facts)
     return FileQuestion(
         text=f"Read these {len(facts)} files one after another, and then answer with one line that has these "
         f"{len(facts)} values: {listed}.",
         facts=facts,
     )
+
+
+def _dealt(rng: random.Random) -> list[tuple[Fact, ...]]:
+    """All facts in random order, cut into questions whose facts are of different files."""
+    facts = list(FACTS)
+    while True:
+        rng.shuffle(facts)
+        hands = [tuple(facts[at : at + FACTS_ASKED]) for at in range(0, len(facts), FACTS_ASKED)]
+        if all(len({fact.path for fact in hand}) == FACTS_ASKED for hand in hands):
+            return hands
 
 
 def _holds(answer: str, value: str) -> bool:

@@ -8,6 +8,7 @@ from serving.models.choose import ModelChoice, choose
 from serving.models.folder import ModelFolder, ModelSource, Weights
 from serving.models.listing import ModelListing, describe, list_models
 from serving.models.pull import ensure, on_disk, remove, verify
+from serving.models.reasoning import reasons
 
 __all__ = [
     "CatalogueEntry",
@@ -23,6 +24,7 @@ __all__ = [
     "list_models",
     "load_catalogue",
     "on_disk",
+    "reasons",
     "remove",
     "verify",
 ]

@@ -7,21 +7,13 @@ import pytest
 from experiments.chat_template.analysis import analyse
 from experiments.chat_template.arms import accuracy_arms, replay_arms
 from experiments.chat_template.cost_analysis import analyse_cost
-from experiments.chat_template.names import (
-    IDS_KEPT,
-    LATE_SYSTEM,
-    REFUSED,
-    REMINDER_HEAD,
-    TEXT,
-    TOOL_ROLE,
-    USER_ROLE,
-)
+from experiments.chat_template.names import IDS_KEPT, LATE_SYSTEM, REMINDER_HEAD, TEXT, TOOL_ROLE, USER_ROLE
 from experiments.chat_template.pairs import compare, lost_share
 from experiments.chat_template.replay_analysis import analyse_replay
 from experiments.framework import CallRecord, CrossFigure, TrialRecord
 from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.trials import Measure, OutcomeKind
-from experiments.tool_calling.names import EXCLUDED, NO_ISOLATION
+from experiments.tool_calling.names import EXCLUDED, NO_ISOLATION, REFUSED
 from serving.errors import UsageError
 from tests.support.made_record import made_record
 
@@ -97,6 +89,19 @@ def test_where_no_pair_disagrees_the_detectable_change_is_what_the_exact_test_ca
     assert few.detectable is None
     said = analyse(ARMS, runs({TOOL_ROLE: [True] * 3, USER_ROLE: [True] * 3})).conclusion
     assert "(n 3; nothing at all)" in said
+
+
+def test_where_nothing_can_be_lost_no_loss_is_said_to_be_missing() -> None:
+    floor = analyse(ARMS, runs({TOOL_ROLE: NONE, TEXT: NONE}, {TEXT: 100})).conclusion
+    assert "That leaves too few to lose: no loss that could happen here would have been found." in floor
+    assert "no loss of right answers was found" not in floor
+    # Right as often as a guess is, there is as little to lose.
+    guessed = [
+        one.model_copy(update={"measures": {**one.measures, "choices": 3}})
+        for one in runs({TOOL_ROLE: [True, False, False] * 7, TEXT: [True, False, False] * 7})
+    ]
+    assert "too few to lose" in analyse(ARMS, guessed).conclusion
+    assert "too few to lose" not in analyse(ARMS, runs({TOOL_ROLE: ALL, TEXT: ALL})).conclusion
 
 
 def test_the_late_message_is_also_compared_with_its_words_at_the_head() -> None:

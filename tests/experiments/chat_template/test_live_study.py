@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from experiments.chat_template import ChatTemplateCostStudy, ChatTemplateReplayStudy
-from experiments.chat_template.names import IDS_KEPT, REFUSED, TEXT, TOOL_ROLE
+from experiments.chat_template.names import IDS_KEPT, TEXT, TOOL_ROLE
 from experiments.framework import publish
 from experiments.framework.arms import NULL_REBUILD
 from experiments.framework.records import read_records, read_violations
 from experiments.framework.trials import TrialRecord
+from experiments.tool_calling.names import REFUSED
 from tests.conftest import LiveServer
 from tests.support.study_run import MODEL, run_against
 

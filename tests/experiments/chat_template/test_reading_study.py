@@ -7,15 +7,17 @@ import pytest
 from experiments.chat_template import ChatTemplateReadingStudy
 from experiments.chat_template.names import LATE_SYSTEM, SWAPPED, TEXT, TOOL_ROLE, USER_ROLE
 from experiments.chat_template.reading import Reading, reading_task
-from experiments.framework import TrialContext, TrialOutcome, TrialSpec
+from experiments.framework import InfrastructureError, TrialContext, TrialOutcome, TrialSpec
 from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study, size_named
+from experiments.tool_calling.names import REFUSED
 from serving.assembler import ToolStep
-from serving.client import ChatRequest
+from serving.client import ChatRequest, ErrorKind, ExchangeError, Request
 from serving.models import ModelFolder
 from tests.support.caching_client import CachingClient
 from tests.support.made_record import made_record
+from tests.support.scripted import ScriptedStream
 from tests.support.tiny_model import write_tiny_folder
 
 BLOCK = 16
@@ -55,6 +57,12 @@ def test_a_task_holds_the_right_result_once_and_two_others(kind: Reading) -> Non
     assert reading_task(kind, 3, thinking=False) == reading_task(kind, 3, thinking=False)
 
 
+def test_bare_numbers_look_alike() -> None:
+    for seed in range(24):
+        choices = reading_task(Reading.CALCULATIONS, seed, thinking=False).choices
+        assert len({(len(text), text[0], text[-1]) for text in choices}) == 1
+
+
 def test_the_result_that_is_asked_for_moves_when_results_are_swapped() -> None:
     for seed in range(12):
         task = reading_task(Reading.CALCULATIONS, seed, thinking=False)
@@ -77,6 +85,26 @@ def test_the_answer_is_one_of_three_and_is_graded(arm: str, folder: Path) -> Non
     free, _ = run(folder, Reading.CALCULATIONS, arm, "I do not know.")
     assert (free.measures["success"], free.measures["allowed"]) == (False, False)
     assert free.measures["fixed_lost_tokens"] == right.measures["fixed_lost_tokens"]
+
+
+def test_what_the_server_refuses_is_a_finding_and_what_breaks_is_the_machinerys(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = CachingClient.stream
+    status = 400
+
+    def failing(self: CachingClient, request: Request, *, manifest_id: str | None = None) -> ScriptedStream:
+        made = stream(self, request, manifest_id=manifest_id)
+        error = ExchangeError(kind=ErrorKind.HTTP_STATUS, sentence="no such role", status=status)
+        made.exchange = made.exchange.model_copy(update={"error": error})
+        return made
+
+    monkeypatch.setattr(CachingClient, "stream", failing)
+    outcome, _ = run(folder, Reading.CHAIN, USER_ROLE, "1")
+    assert (outcome.succeeded, outcome.measures[REFUSED]) == (False, "no such role")
+    status = 500
+    with pytest.raises(InfrastructureError):
+        run(folder, Reading.CHAIN, USER_ROLE, "1")
 
 
 def test_the_null_arm_sends_the_same_ids(folder: Path) -> None:
@@ -109,3 +137,5 @@ def test_the_table_says_what_a_guess_is_worth(folder: Path) -> None:
     )
     assert "A guess is right once in 3." in found.tables[0].note
     assert found.tables[0].columns == ("arm", "prompts", "right [95 %]", "an allowed answer [95 %]")
+    tokens = next(table for table in found.tables if table.title == "Prefix kept and tokens lost")
+    assert tokens.columns == ("arm", "lost, right turn, % [95 %]", "against the base, points [95 %]")

@@ -16,7 +16,6 @@ from experiments.chat_template.names import (
     ECHOED,
     IDS_KEPT,
     LATE_SYSTEM,
-    REFUSED,
     SWAPPED,
     TEXT,
     THINKING_OFF,
@@ -29,6 +28,7 @@ from experiments.framework import TrialContext, TrialOutcome, TrialSpec
 from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study
+from experiments.tool_calling.names import REFUSED
 from serving.assembler import AssistantTurn, ToolStep, UserTurn
 from serving.chat import ChatTokenizer
 from serving.errors import InequalityError, LabError

@@ -12,7 +12,6 @@ from experiments.chat_template import ChatTemplateCostStudy, ChatTemplateStudy
 from experiments.chat_template.names import (
     IDS_KEPT,
     LATE_SYSTEM,
-    REFUSED,
     REMINDER_HEAD,
     SWAPPED,
     TEXT,
@@ -26,6 +25,7 @@ from experiments.framework import TrialContext, TrialOutcome, TrialSpec
 from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.framework.study import check_study, size_named
+from experiments.tool_calling.names import REFUSED
 from experiments.workloads.tool_prompts import PromptClass, tool_prompt
 from serving.client import ErrorKind, ExchangeError, Request
 from serving.models import ModelFolder

@@ -77,6 +77,16 @@ def test_a_null_arm_may_read_other_ids_only_after_another_answer() -> None:
             check_rebuilt([base, wrong], base="none", null="null-rebuild")
 
 
+def test_of_a_turn_that_was_refused_no_ids_are_compared() -> None:
+    """Only the refused call of it is kept, whatever calls came before."""
+    base = read("none", ((1,), (2,)), ((1, 2, 3), (4,)))
+    refused = base.model_copy(
+        update={"arm": "null-rebuild", "exchanges": (failed(ErrorKind.HTTP_STATUS, 400),)}
+    )
+    check_rebuilt([base, refused], base="none", null="null-rebuild")
+    check_rebuilt([base, refused], base="null-rebuild", null="none")
+
+
 def test_the_decode_factors_of_an_arm_are_how_its_calls_are_asked() -> None:
     factors = {"decode.max_tokens": 7, "decode.tool_choice": "required", "engine.model": "m"}
     assert decode_of(factors) == DecodeOptions(max_tokens=7, tool_choice="required")

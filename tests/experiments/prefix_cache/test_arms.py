@@ -12,11 +12,12 @@ from experiments.framework.study import Study, check_study
 from experiments.prefix_cache import ARMS, PrefixCacheLiveStudy, PrefixCacheStudy
 from experiments.prefix_cache.arms import APPEND_ONLY, REASONING, TIMED
 from experiments.prefix_cache.replay import Way
-from experiments.prefix_cache.study import reasons, trajectory_of
+from experiments.prefix_cache.study import trajectory_of
 from experiments.prefix_cache.tours import Tour, tour_of
 from experiments.workloads import file_tour
 from serving.assembler import AssistantTurn, BarMode, Carrier, ToolStep, UserTurn
 from serving.errors import UsageError
+from serving.models import reasons
 
 REASONING_MODEL, OTHER_MODEL = "qwen3-nano-shape", "qwen2.5-coder-0.5b"
 BY_NAME = {arm.name: arm for arm in ARMS}

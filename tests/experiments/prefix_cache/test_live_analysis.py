@@ -64,7 +64,7 @@ def test_an_arm_that_loses_a_task_is_not_ranked_however_cheap_it_is() -> None:
         "Append-only",
         "Dear",
     ]
-    assert [row[0] for row in tables["Apart: arms that lose tasks"].rows] == ["Cheap"]
+    assert [row[0] for row in tables["Apart: arms without a rank"].rows] == ["Cheap"]
     cost = next(figure for figure in analysis.figures if figure.name == "cost-of-solved-tasks")
     assert [bar.label for bar in cost.bars] == ["Append-only", "Dear"]
     assert "Not ranked, for they solve fewer tasks: “Cheap” (5)." in analysis.conclusion
@@ -78,6 +78,39 @@ def test_where_append_only_solves_nothing_nothing_is_ranked() -> None:
     analysis = analyse(ARMS, records)
     assert "no arm is ranked by cost" in analysis.conclusion
     assert analysis.tables[1].rows == ()
+
+
+def test_an_arm_without_a_common_task_is_told_from_one_that_loses_tasks() -> None:
+    records = run(
+        {"append-only": [True, True, False], "cheap": [False, False, True], "dear": [False, False, False]},
+        {"append-only": 1, "cheap": 1, "dear": 1},
+    )
+    said = analyse(ARMS, records).conclusion
+    assert "Not ranked, for they solve fewer tasks: “Cheap” (1), “Dear” (0)." in said
+    kept = run({"append-only": [True, False], "cheap": [False, True]}, {"append-only": 1, "cheap": 1})
+    said = analyse(ARMS, kept).conclusion
+    assert "fewer tasks" not in said
+    assert "Not ranked, for none of their tasks was solved by both: “Cheap” (1)." in said
+
+
+def test_the_null_arm_is_no_other_arm() -> None:
+    records = run(
+        {"append-only": [True] * 6, "null-rebuild": [True] * 6, "dear": [True] * 6},
+        {"append-only": 100, "null-rebuild": 100, "dear": 300},
+    )
+    analysis = analyse(ARMS, records)
+    assert "1 of 1 other arms solve at least as many" in analysis.conclusion
+    rows = {row[0]: row for row in analysis.tables[0].rows}
+    p = analysis.tables[0].columns.index("p (Holm)")
+    assert (rows["Null-rebuild"][p], rows["Append-only"][p]) == ("", "")
+    assert rows["Dear"][p] == 1.0
+
+
+def test_a_refused_request_is_no_wrong_answer() -> None:
+    refused = made_record("prefix-cache-live", "cheap", "file-question-5", 0, {"success": False})
+    records = [one for one in CHEAP_FAILURE if (one.arm, one.task) != ("cheap", "file-question-5")]
+    apart = analyse(ARMS, [*records, refused]).tables[2]
+    assert apart.rows[0][-1] == "5 solved, 0 answered wrong, 0 without an answer, 1 refused by the server"
 
 
 def test_a_cost_counts_the_same_tasks_on_both_sides() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from experiments.workloads.file_questions import FACTS, FACTS_ASKED, file_question
@@ -21,6 +23,8 @@ def test_every_question_needs_three_files_and_no_two_are_the_same() -> None:
         assert all(fact.path in question.text and fact.asks in question.text for fact in question.facts)
         assert not question.found(question.text), "the question gives an answer away"
     assert len({question.text for question in questions}) > 12
+    asked = Counter(fact.asks for question in questions[:12] for fact in question.facts)
+    assert asked == dict.fromkeys((fact.asks for fact in FACTS), 3), "one fact weighs more than another"
     assert file_question(3, 1) == file_question(3, 1) != file_question(3, 2)
 
 
