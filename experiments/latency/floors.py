@@ -158,7 +158,11 @@ def _is_counted(config: dict[str, JsonValue]) -> bool:
 
 
 def declared_dtype(folder: Path) -> str | None:
-    """The number type that a model's own configuration names: what `--dtype auto` takes."""
+    """The number type that a model's own configuration names: what `--dtype auto` takes.
+
+    None where it names none, and where it names float32: a device that prefers a half type takes that instead, and
+    which one it prefers is its own. Source: vLLM, `_resolve_auto_dtype`.
+    """
     config = json.loads((folder / "config.json").read_bytes())
     named = config.get("torch_dtype", config.get("dtype"))
-    return named if isinstance(named, str) else None
+    return named if isinstance(named, str) and named != "float32" else None
