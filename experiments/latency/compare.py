@@ -13,20 +13,11 @@ from experiments.framework import PairedEffect, Table, TrialRecord, by_cluster, 
 from experiments.framework.arms import canonical
 from experiments.framework.records import RunInfo, read_records, read_run
 from experiments.framework.statistics import SEEDS_FOR_INTERVAL, cluster_means
+from experiments.latency.analysis import TIMES
 from experiments.latency.cells import CEILINGS
 from serving.errors import UsageError
 
 STUDY: Final = "latency"
-COMPARED: Final = (
-    "ttft_p50_s",
-    "ttft_p95_s",
-    "itl_p95_s",
-    "tpot_mean_s",
-    "latency_p50_s",
-    "full_requests_per_s",
-    "full_output_tokens_per_s",
-    "joules_per_output_token",
-)
 
 
 class Difference(BaseModel):
@@ -75,7 +66,7 @@ def compare_runs(first: Path, second: Path) -> Comparison:
     differences = tuple(
         difference
         for load in common
-        for measure in COMPARED
+        for measure, _, _ in TIMES
         if (difference := _difference(sides, one[load], other[load], measure)) is not None
     )
     if not differences:

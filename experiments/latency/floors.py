@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt
 
-from experiments.latency.roofline import Ceilings
+from experiments.latency.roofline import Rates
 from serving.errors import LabError
 
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -72,11 +72,11 @@ class Work:
     flop: float
     bytes: float
 
-    def floor_s(self, ceilings: Ceilings) -> float:
+    def floor_s(self, ceilings: Rates) -> float:
         """The least seconds that it takes."""
         return max(self.flop / ceilings.flop_per_s, self.bytes / ceilings.bytes_per_s)
 
-    def bound_by(self, ceilings: Ceilings) -> Ceiling:
+    def bound_by(self, ceilings: Rates) -> Ceiling:
         """Which ceiling the floor comes from."""
         rate = self.flop / ceilings.flop_per_s >= self.bytes / ceilings.bytes_per_s
         return Ceiling.RATE if rate else Ceiling.BANDWIDTH
