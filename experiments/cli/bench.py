@@ -60,7 +60,12 @@ def bench(
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="With --url and --files: what that server computes in.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="With a local --url: cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", help="With a local --url: what computes there, cpu or cuda, for energy and floors."
+        ),
+    ] = None,
     concurrency: Annotated[
         str, typer.Option("--concurrency", "-c", help="Clients at once, as 1,4,16.")
     ] = "1,2,4",
@@ -108,11 +113,8 @@ def bench(
     from experiments.latency.study import LatencyStudy
     from serving.models import ensure
 
-    if (files is None) != (dtype is None) or (files is not None and not url):
-        raise UsageError(
-            "Give --files and --dtype together, and with --url: both are what a floor is made of."
-        )
-    _check_words(dtype, device, url or [])
+    urls = tuple(url or ())
+    _check_words(files, dtype, device, urls)
     loads = grid(
         concurrency=_whole_numbers(concurrency, "--concurrency"),
         rates=_numbers(rate, "--rate"),
@@ -121,8 +123,6 @@ def bench(
         hits=_whole_numbers(hit, "--hit", zero=True),
         turns=turns,
     )
-    urls = tuple(url or ())
-    here = all(urlsplit(one).hostname in LOCAL_HOSTS for one in urls)
     study = LatencyStudy(
         model or (DEFAULT_MODEL if not urls else "as served"),
         block_size=block_size,
@@ -130,14 +130,14 @@ def bench(
         urls=urls,
         sizes=(Size(name="bench", tasks=1, seeds=repeats),),
         requests=requests,
-        with_ceilings=here and (not urls or files is not None),
+        with_ceilings=not urls or (files is not None and device is not None),
     )
     folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
     again = shlex.join(["ctxlab", *sys.argv[1:]])
     options = RunOptions(arguments={"chat": chat}, resume_command=again)
     with ending_politely(), ConsoleProgress() as progress:
         serve = (
-            _at_urls(model, _key(api_key_env), files, dtype, device if here else None, chat=chat)
+            _at_urls(model, _key(api_key_env), files, dtype, device, chat=chat)
             if urls
             else serve_study(study.name, progress)
         )
@@ -229,15 +229,26 @@ def grid(
         ) from error
 
 
-def _check_words(dtype: str | None, device: str, urls: Sequence[str]) -> None:
+def _check_words(files: str | None, dtype: str | None, device: str | None, urls: Sequence[str]) -> None:
     """Refuse before anything starts what would fail, or be stored, after the first load."""
     from experiments.latency.floors import BYTES
     from experiments.latency.roofline import SIDE
 
+    here = bool(urls) and all(urlsplit(one).hostname in LOCAL_HOSTS for one in urls)
+    if (files is None) != (dtype is None) or (files is not None and not urls):
+        raise UsageError(
+            "Give --files and --dtype together, and with --url: both are what a floor is made of."
+        )
     if dtype is not None and dtype not in BYTES:
         raise UsageError(f"--dtype takes {', '.join(BYTES)}, got {dtype!r}.")
-    if device not in SIDE:
+    if device is not None and device not in SIDE:
         raise UsageError(f"--device takes {' or '.join(SIDE)}, got {device!r}.")
+    if device is not None and not here:
+        raise UsageError("--device says what computes at a --url on this machine, and none such is given.")
+    if files is not None and here and device is None:
+        raise UsageError(
+            f"Give --device {' or '.join(SIDE)} with --files: a floor needs the ceilings of what computes."
+        )
     if any("@" in urlsplit(one).netloc for one in urls):
         raise UsageError(
             "Expected a --url without a user or password, for it is stored with the results: put the key into an "

@@ -72,6 +72,11 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         (("-c", "1,1"), "every load once"),
         (("-c", "", "--rate", "1e-300"), "as name"),
         (("--device", "tpu"), "--device takes cpu or cuda"),
+        (
+            ("--device", "cpu", "--url", "http://example.org"),
+            "a --url on this machine, and none such is given",
+        ),
+        (("--files", "x", "--dtype", "float32"), "Give --device cpu or cuda with --files"),
         (("--dtype", "int8", "--files", "x"), "--dtype takes float32, bfloat16, float16"),
         (("--url", "http://me:secret@127.0.0.1:1"), "without a user or password"),
     ],
@@ -84,3 +89,21 @@ def test_a_load_that_cannot_be_is_refused_before_anything_starts(
     one_sentence(done, sentence)
     assert done.code == 2 and not (tmp_path / "run").exists()
     assert "secret" not in done.err
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cuda"])
+def test_the_energy_of_a_local_server_is_only_counted_where_it_is_said_to_compute(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str | None
+) -> None:
+    metered: list[str | None] = []
+
+    def counters_of(asked: str | None) -> tuple[()]:
+        metered.append(asked)
+        return ()
+
+    monkeypatch.setattr("experiments.latency.study.counters_of", counters_of)
+    with running_stub("completing") as stub:
+        words = [] if device is None else ["--device", device]
+        done = ctxlab("bench", "--url", stub.base_url, *QUICK, "-c", "1", "--out", tmp_path / "run", *words)
+    assert done.code == 0, done.err
+    assert metered == [device, device]  # the cell, and the same again
