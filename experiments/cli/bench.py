@@ -89,8 +89,13 @@ def bench(
         str, typer.Option("--api-key-env", help="The environment variable that holds the key.")
     ] = API_KEY_VARIABLE,
     block_size: Annotated[
-        int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block, where one is started.")
-    ] = DEFAULT_BLOCK_SIZE,
+        int | None,
+        typer.Option(
+            "--block-size",
+            min=1,
+            help=f"Tokens per KV-cache block of a server that is started; {DEFAULT_BLOCK_SIZE} if not given.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help=f"Also write {CSV}, one line a request.")] = False,
     as_json: AsJson = False,
@@ -115,6 +120,8 @@ def bench(
 
     urls = tuple(url or ())
     _check_words(files, dtype, device, urls)
+    if urls and block_size is not None:
+        raise UsageError("--block-size is for a server that is started here; one at a --url has its own.")
     loads = grid(
         concurrency=_whole_numbers(concurrency, "--concurrency"),
         rates=_numbers(rate, "--rate"),
@@ -125,7 +132,7 @@ def bench(
     )
     study = LatencyStudy(
         model or (DEFAULT_MODEL if not urls else "as served"),
-        block_size=block_size,
+        block_size=block_size or DEFAULT_BLOCK_SIZE,
         loads=loads,
         urls=urls,
         sizes=(Size(name="bench", tasks=1, seeds=repeats),),

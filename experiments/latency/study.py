@@ -82,8 +82,8 @@ class LatencyStudy(Study[ServedModel | Target]):
         with_ceilings: bool = True,
     ) -> None:
         """Args: `loads` cells of `cells.closed` and `cells.poisson`, else a sweep of every axis; `urls` servers that
-        run already, worked through one after the other, else one is started for `model`; `requests` measured in
-        every trial, by default what `REQUESTS` says of the size.
+        run already, worked through one after the other, else one is started for `model` with `block_size`;
+        `requests` measured in every trial, by default what `REQUESTS` says of the size.
         """
         chosen = default_cells() if loads is None else tuple(loads)
         if not chosen:
@@ -95,15 +95,15 @@ class LatencyStudy(Study[ServedModel | Target]):
         if len(set(urls)) < len(urls):
             raise UsageError(f"Expected every server once, got {', '.join(urls)}.")
         self._requests = requests
-        self.base: dict[str, JsonValue] = {
-            **cells.base_load(),
-            "engine.model": model,
-            "engine.block_size": block_size,
-        }
+        self.base: dict[str, JsonValue] = {**cells.base_load(), "engine.model": model}
         if urls:
             self.base["engine.url"] = urls[0]
         else:
-            self.base |= {"engine.max_model_len": 8192, "engine.kv_cache_bytes": None}
+            self.base |= {
+                "engine.block_size": block_size,
+                "engine.max_model_len": 8192,
+                "engine.kv_cache_bytes": None,
+            }
         self.declared = frozenset(path for path in self.base if path.startswith(("load.", "harness."))) | (
             {"engine.url"} if urls else set()
         )

@@ -78,6 +78,7 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         ),
         (("--files", "x", "--dtype", "float32"), "Give --device cpu or cuda with --files"),
         (("--dtype", "int8", "--files", "x"), "--dtype takes float32, bfloat16, float16"),
+        (("--block-size", "16"), "one at a --url has its own"),
         (("--url", "http://me:secret@127.0.0.1:1"), "without a user or password"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "refused",

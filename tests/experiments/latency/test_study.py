@@ -187,6 +187,11 @@ def test_the_ceilings_are_measured_once_whatever_the_number_of_servers() -> None
     assert [arm.name for arm in made.arms] == [LOADS[0].name, "ceilings", "again", f"s2-{LOADS[0].name}"]
 
 
+def test_only_an_engine_that_is_started_is_asked_for_blocks_of_a_size() -> None:
+    assert LatencyStudy("m", block_size=16).base["engine.block_size"] == 16
+    assert "engine.block_size" not in LatencyStudy("m", urls=("http://a",)).base
+
+
 @pytest.mark.parametrize(
     ("load", "sentence"),
     [
