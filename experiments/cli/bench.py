@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
@@ -15,7 +16,7 @@ import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
 from experiments.cli.options import API_KEY_VARIABLE, AsJson
-from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, show_outcome
+from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, reproduce, show_outcome
 from experiments.cli.signals import ending_politely
 from experiments.cli.studies import serve_study
 from experiments.cli.tables import show_table
@@ -25,16 +26,19 @@ from serving.errors import InequalityError, UsageError
 NumberT = TypeVar("NumberT", int, float)
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
+    from pydantic import JsonValue, SecretStr
 
     from experiments.framework import Arm, Study
     from experiments.framework.study import Serve
     from experiments.latency.compare import Comparison
+    from serving.progress import Progress
 
 app = typer.Typer(help="Measure a served model under load; `compare` puts two measurements side by side.")
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 CSV: Final = "requests.csv"
+NOT_MEASURED: Final = frozenset({"api_key_env", "out", "csv", "as_json"})
+"""Options that change no measurement: whose key is used, and where the results go."""
 
 
 @app.callback(invoke_without_command=True)
@@ -114,7 +118,7 @@ def bench(
     """
     if ctx.invoked_subcommand is not None:
         return
-    from experiments.framework import RunOptions, Size, publish, run_study
+    from experiments.framework import RunOptions, Size, run_study
     from experiments.latency.study import LatencyStudy
     from serving.models import ensure
 
@@ -140,8 +144,9 @@ def bench(
         with_ceilings=not urls or (files is not None and device is not None),
     )
     folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
-    again = shlex.join(["ctxlab", *sys.argv[1:]])
-    options = RunOptions(arguments={"chat": chat}, resume_command=again)
+    options = RunOptions(
+        arguments={"command": _command(ctx)}, resume_command=shlex.join(["ctxlab", *sys.argv[1:]])
+    )
     with ending_politely(), ConsoleProgress() as progress:
         serve = (
             _at_urls(model, _key(api_key_env), files, dtype, device, chat=chat)
@@ -153,21 +158,17 @@ def bench(
                 str(study.base["engine.model"]), progress=progress
             )  # a mistyped name must not leave a folder
         plain_study = cast("Study[object]", study)
-        failure: InequalityError | None = None
         try:
             summary = run_study(
                 plain_study, study.sizes[0], folder=folder, serve=serve, options=options, progress=progress
             )
-        except InequalityError as error:
-            failure = error
-        progress.begin("write the report")
-        page = publish(plain_study, folder, reproduce=("make setup", f".venv/bin/{again}"))
-        if csv:
-            from experiments.latency.export import export_csv
-
-            export_csv(folder, folder / CSV)
-    if failure is not None:
-        raise failure  # after the page, which shows the measurements that it is about
+        except InequalityError:
+            with suppress(
+                UsageError
+            ):  # the page shows what the failure is about, if anything was finished before
+                _write_results(plain_study, folder, progress, csv=csv)
+            raise
+        page = _write_results(plain_study, folder, progress, csv=csv)
     show_outcome(plain_study, summary, page, as_json=as_json)
 
 
@@ -234,6 +235,31 @@ def grid(
         raise UsageError(
             f"Expected lengths that a load can have, got {first['input']!r} as {what}: {first['msg']}."
         ) from error
+
+
+def _command(ctx: typer.Context) -> list[JsonValue]:
+    """What makes the same measurements after `ctxlab`: the options that are not at their defaults, in one order."""
+    words: list[JsonValue] = ["bench"]
+    for option in ctx.command.params:
+        value = ctx.params.get(option.name or "")
+        if option.name in NOT_MEASURED or value in (None, (), option.default):
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += option.opts[:1] if one is True else [option.opts[0], str(one)]
+    return words
+
+
+def _write_results(study: Study[object], folder: Path, progress: Progress, *, csv: bool) -> Path:
+    """The page, whose place it gives, and the lines for other programs; raises as `publish` does."""
+    from experiments.framework import publish
+    from experiments.framework.records import read_run
+    from experiments.latency.export import export_csv
+
+    progress.begin("write the report")
+    page = publish(study, folder, reproduce=reproduce(study, read_run(folder).identity, folder))
+    if csv:
+        export_csv(folder, folder / CSV)
+    return page
 
 
 def _check_words(files: str | None, dtype: str | None, device: str | None, urls: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.errors import InequalityError
 from tests.support.command import Run, one_sentence
 from tests.support.stub import running_stub
 
@@ -108,3 +109,45 @@ def test_the_energy_of_a_local_server_is_only_counted_where_it_is_said_to_comput
         done = ctxlab("bench", "--url", stub.base_url, *QUICK, "-c", "1", "--out", tmp_path / "run", *words)
     assert done.code == 0, done.err
     assert metered == [device, device]  # the cell, and the same again
+
+
+def test_every_page_of_a_run_names_the_command_that_measures_it_again(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
+    folder = tmp_path / "all" / "a"
+    with running_stub("completing") as stub:
+        url = ("--url", stub.base_url)
+        run = ("bench", *url, *QUICK, "--chat", "--out", folder)
+        assert ctxlab(*run, "--api-key-env", "MY_KEY", "--csv", "--json").code == 0
+        words = f"bench --url {stub.base_url} --concurrency 1,2 --prompt 40 --output 3 --requests 2 --repeats 1 --chat"
+        command = f".venv/bin/ctxlab {words} --out runs/a"
+        assert command in (folder / "report.html").read_text()
+        assert ctxlab("report", folder).code == 0
+        assert command in (folder / "report.html").read_text()
+        assert ctxlab("index", folder.parent, "--out", tmp_path / "site").code == 0
+        assert command in (tmp_path / "site" / "a" / "report.html").read_text()
+        assert b"MY_KEY" not in (folder / "run.json").read_bytes()
+        stub.all_logs()
+        # The same question in other words goes on in the same folder, where nothing is left to do.
+        assert ctxlab("bench", "--chat", *QUICK, *url, "--out", folder).code == 0
+        assert stub.all_logs() == []
+
+
+def test_what_is_not_equal_is_what_the_person_sees_whatever_was_finished_before(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_stub("completing-liar") as liar:
+        done = ctxlab("bench", "--url", liar.base_url, *QUICK, "--out", tmp_path / "none", "--csv")
+    assert done.code == 1
+    assert "0 % asked: expected 0 to 0" in done.err and "no finished trial" not in done.err
+    assert not (tmp_path / "none" / "report.html").exists()
+
+    def verify(*_arguments: object) -> None:
+        raise InequalityError("a share", expected="at most 100 %", got="120 %")
+
+    monkeypatch.setattr("experiments.latency.study.LatencyStudy.verify", verify)
+    with running_stub("completing") as stub:
+        done = ctxlab("bench", "--url", stub.base_url, *QUICK, "--out", tmp_path / "all", "--csv")
+    assert done.code == 1 and "a share: expected at most 100 %, got 120 %" in done.err
+    assert (tmp_path / "all" / "report.html").exists() and (tmp_path / "all" / "requests.csv").exists()
