@@ -215,7 +215,7 @@ def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Seq
                 f"(bound by {top.ceiling})."
             )
     if not found:
-        parts.append("No ceiling was measured, so no share of a floor is told.")
+        parts.append(f"{_why_no_floor(records)}, so no share of a floor is told.")
     parts += [
         f"In {name} the client itself sent a request {late:.2g} s after it was due, so its arrivals are not those of "
         "the rate that was asked."
@@ -226,6 +226,18 @@ def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Seq
     if unsteady:
         parts.append(f"Not steady in some trial: {', '.join(unsteady)}.")
     return " ".join(parts)
+
+
+def _why_no_floor(records: Sequence[TrialRecord]) -> str:
+    measured = {name for record in records for name, value in record.measures.items() if value is not None}
+    if "ceiling_flop_per_s" not in measured:
+        return "No ceiling was measured"
+    if not {"prefill_flop", "decode_flop"} & measured:
+        return (
+            "Ceilings were measured, but the account of the work does not fit this model, or the server does not "
+            "count cached tokens"
+        )
+    return "No seed has both a load and the ceilings yet"
 
 
 def _too_late(records: Sequence[TrialRecord], arm: str) -> float | None:

@@ -12,6 +12,7 @@ import pytest
 from experiments.framework import Arm, Size, StoppedError, publish, run_study
 from experiments.framework.records import count_attempts, read_records
 from experiments.framework.study import TrialContext, TrialSpec
+from experiments.framework.trials import Measure
 from experiments.latency import cells
 from experiments.latency.analysis import analyse
 from experiments.latency.compare import compare_runs, comparison_table
@@ -240,6 +241,26 @@ def test_a_client_that_was_late_is_named_in_the_conclusion() -> None:
 
     assert "the client itself sent a request 0.2 s after it was due" in conclusion(0.2)
     assert "client itself" not in conclusion(0.01)
+
+
+@pytest.mark.parametrize(
+    ("ceilings_at", "work", "why"),
+    [
+        (None, {"prefill_flop": 1e9}, "No ceiling was measured, so no share"),
+        (0, {}, "Ceilings were measured, but the account of the work does not fit this model"),
+        (1, {"prefill_flop": 1e9}, "No seed has both a load and the ceilings yet, so no share"),
+    ],
+)
+def test_where_no_floor_is_told_the_conclusion_says_why(
+    ceilings_at: int | None, work: dict[str, Measure], why: str
+) -> None:
+    records = [
+        record_of(LOADS[0].name, 0, {"ttft_mean_s": 1.0, "prefill_bytes": 1e6, "late_max_s": 0.0} | work)
+    ]
+    if ceilings_at is not None:
+        reached = {"ceiling_bytes_per_s": 1e9, "ceiling_flop_per_s": 1e10}
+        records.append(record_of(cells.CEILINGS, ceilings_at, reached, kind="none"))
+    assert why in analyse(LOADS, records).conclusion
 
 
 def test_a_server_that_reports_more_reuse_than_was_asked_stops_the_run(tmp_path: Path) -> None:
