@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from experiments.framework import Arm, Size, StoppedError, publish, run_study
-from experiments.framework.records import count_attempts, read_records
+from experiments.framework import Arm, RunOptions, Size, StoppedError, publish, run_study
+from experiments.framework.records import RunFolder, count_attempts, read_records
+from experiments.framework.runner import identify
+from experiments.framework.statistics import smallest_detectable
 from experiments.framework.study import TrialContext, TrialSpec
 from experiments.framework.trials import Measure
 from experiments.latency import cells
@@ -125,6 +127,70 @@ def test_two_runs_are_compared_cell_by_cell_and_seed_by_seed(folder: Path) -> No
     assert not any(difference.told_apart for difference in found.differences)
     assert found.only_first == found.only_second == ()
     assert len(comparison_table(found).rows) == len(found.differences)
+
+
+def made_run(folder: Path, seeds: int, times: dict[str, Sequence[float]]) -> Path:
+    """A run of one cell with these measures, one value a seed."""
+    identity, diff = identify(study("http://x"), Size(name="tiny", tasks=1, seeds=seeds), RunOptions())
+    with RunFolder.open(folder, identity, diff) as run_folder:
+        for seed in range(seeds):
+            measures: dict[str, Measure] = {name: values[seed] for name, values in times.items()}
+            run_folder.append(record_of(LOADS[0].name, seed, measures))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("seeds", "measures", "verdict"),
+    [
+        (5, ("ttft_p50_s",), "no: 6 seeds are needed"),
+        (6, ("ttft_p50_s",), "yes"),
+        (6, ("ttft_p50_s", "tpot_mean_s"), "no: 7 seeds are needed"),
+        (7, ("ttft_p50_s", "tpot_mean_s"), "yes"),
+    ],
+)
+def test_a_difference_in_every_seed_is_told_apart_where_that_is_no_chance_for_so_many_rows(
+    tmp_path: Path, seeds: int, measures: tuple[str, ...], verdict: str
+) -> None:
+    before = made_run(
+        tmp_path / "a", seeds, {name: [1.0 + seed / 9 for seed in range(9)] for name in measures}
+    )
+    after = made_run(
+        tmp_path / "b", seeds, {name: [2.0 + seed / 8 for seed in range(9)] for name in measures}
+    )
+    found = compare_runs(before, after)
+    assert all(difference.effect.interval.excludes_zero for difference in found.differences)
+    assert [row[-1] for row in comparison_table(found).rows] == [verdict] * len(measures)
+
+
+def test_a_difference_that_may_be_chance_says_what_would_have_been_found(tmp_path: Path) -> None:
+    noise = (0.1, -0.1, 0.2, -0.2, 0.1, -0.1, 0.05)
+    before = made_run(tmp_path / "a", 7, {"ttft_p50_s": [1.0] * 7, "tpot_mean_s": [1.0] * 7})
+    after = made_run(
+        tmp_path / "b", 7, {"ttft_p50_s": [1.0 + more for more in noise], "tpot_mean_s": [1.0] * 7}
+    )
+    found = compare_runs(before, after)
+    alone = smallest_detectable(noise)
+    as_one_of_two = found.differences[0].effect.detectable
+    assert alone is not None and as_one_of_two is not None and as_one_of_two > alone
+    assert [row[-1] for row in comparison_table(found).rows] == [
+        f"no: the run would have found {as_one_of_two:.2g}",
+        "no: all pairs are alike, so what the run would have found is not known",
+    ]
+
+
+def test_runs_that_differ_in_the_number_of_requests_are_told_so(stub: Stub, tmp_path: Path) -> None:
+    for requests in (2, 3):
+        made = LatencyStudy(
+            "m",
+            loads=LOADS[:1],
+            urls=(stub.base_url,),
+            requests=requests,
+            with_ceilings=False,
+            sizes=(Size(name="tiny", tasks=1, seeds=1),),
+        )
+        run(made, tmp_path / str(requests))
+    with pytest.raises(UsageError, match=r"share no cell and seed: .* the same number of requests"):
+        compare_runs(tmp_path / "2", tmp_path / "3")
 
 
 def test_runs_of_unlike_machines_engines_and_code_say_so(folder: Path, tmp_path: Path) -> None:
