@@ -40,7 +40,6 @@ from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bootstrap
 from experiments.latency import definitions
 from experiments.latency.definitions import CallTimes, Chunk, ChunkKind
-from serving.engine.machine import inspect_machine
 from serving.errors import LabError
 from serving.models import ensure
 from tests.support.scripts import TIMED
@@ -267,7 +266,7 @@ def compare(
     tokenizer = str(ensure("qwen3-nano-shape").path)
     print(f"{'case':24} {'streams':>7} {'client':9} {'judged':7} bias [95 %] (spread), ms: TTFT | ITL | TPOT")
     file = None if folder is None else folder / SIDES
-    with kept_in(file, _settings()) as kept, running_stub() as stub, Clock() as clock:
+    with kept_in(file, {}) as kept, running_stub() as stub, Clock() as clock:
         sides = [Side.model_validate(line) for line in kept.lines]
         done = {Load(side.client, side.case, side.streams, side.requests): side for side in sides}
         for number, load in enumerate(todo, start=1):
@@ -279,11 +278,6 @@ def compare(
             clock.stop()
             _show(done[load])
     return [done[load] for load in todo]
-
-
-def _settings() -> dict[str, JsonValue]:
-    machine = inspect_machine()
-    return {"processor": machine.cpu_name, "cores": len(machine.cores)}
 
 
 def _show(side: Side) -> None:

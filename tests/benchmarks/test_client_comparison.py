@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from benchmarks import client_kept
 from benchmarks.client_comparison import Log, Side, judge, plan, verdicts
 from benchmarks.client_kept import kept_in
 from benchmarks.client_peers import Call
+from experiments.framework.provenance import Code
 from serving.errors import UsageError
 from tests.support.scripts import TIMED
 
 CASE = "timed-role-first"
-HERE: dict[str, JsonValue] = {"processor": "this", "cores": 2}
+ASKED: dict[str, JsonValue] = {"streams": 4}
 
 
 def log(received_ns: int) -> Log:
@@ -72,20 +74,27 @@ def test_every_client_takes_its_turn_in_every_case() -> None:
     assert {load.requests for load in loads} == {24, 128}
 
 
-def test_finished_sides_outlive_a_torn_line_and_belong_to_one_machine(tmp_path: Path) -> None:
+def test_finished_sides_outlive_a_torn_line_and_belong_to_one_question_and_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at(revision: str) -> None:
+        code = Code(revision=revision, dirty=False, version=None)
+        monkeypatch.setattr(client_kept, "this_code", lambda _folder: code)
+
+    at("abc")
     file = tmp_path / "new" / "sides.jsonl"
-    with kept_in(file, HERE) as kept:
+    with kept_in(file, ASKED) as kept:
         assert kept.lines == ()
         kept.add(side("ours", 0.0).model_dump(mode="json"))
     with file.open("ab") as journal:
         journal.write(b'{"client": "vl')
-    with kept_in(file, HERE) as kept:
+    with kept_in(file, ASKED) as kept:
         assert [Side.model_validate(line) for line in kept.lines] == [side("ours", 0.0)]
         kept.add(side("vllm", 0.0).model_dump(mode="json"))
-    with kept_in(file, HERE) as kept:
+    with kept_in(file, ASKED) as kept:
         assert len(kept.lines) == 2
-    with (
-        pytest.raises(UsageError, match=r'"processor": "another".*"processor": "this".*choose another --out'),
-        kept_in(file, {**HERE, "processor": "another"}),
-    ):
-        pass
+    with pytest.raises(UsageError, match=r'"streams": 5.*"streams": 4.*choose another --out'):
+        kept_in(file, {"streams": 5}).__enter__()
+    at("def")
+    with pytest.raises(UsageError, match=r'"revision": "def".*"revision": "abc".*choose another --out'):
+        kept_in(file, ASKED).__enter__()
