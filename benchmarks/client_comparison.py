@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from benchmarks.client_kept import kept_in
-from benchmarks.client_peers import Call
+from benchmarks.client_peers import Call, known_median
 from benchmarks.client_process import TIMEOUT_S, Clock, Watch, told_by
 from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bootstrap
@@ -147,8 +146,10 @@ def chunks_of(case: str, log: Log) -> list[Chunk]:
 
 def differences(call: Call, truth: CallTimes) -> dict[str, float]:
     """Reported − sent in seconds, of what both know."""
-    reported = {"ttft": call.ttft_s, "itl": _median(call.itl_s), "tpot": call.tpot_s}
-    sent = {"ttft": truth.ttft_s, "itl": _median(truth.itl_s), "tpot": truth.tpot_s}
+    reported, sent = (
+        {"ttft": times.ttft_s, "itl": known_median(times.itl_s), "tpot": times.tpot_s}
+        for times in (call, truth)
+    )
     return {
         name: here - there
         for name, there in sent.items()
@@ -294,10 +295,6 @@ def _show(side: Side) -> None:
         f"{'':42} throughput {side.throughput_error_percent:+.2f} %, {cpu} CPU s per 1,000 requests",
         flush=True,
     )
-
-
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
 
 
 def _least(bias: Interval) -> float:
