@@ -85,7 +85,9 @@ def bench(
         int, typer.Option("--turns", min=1, help="Above 1: conversations, answers fed back.")
     ] = 1,
     requests: Annotated[int, typer.Option("--requests", "-n", min=1, help="Measured in every repeat.")] = 16,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals.")] = 5,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals, `compare` needs 10.")
+    ] = 5,
     chat: Annotated[
         bool, typer.Option("--chat", help="Send messages, not token ids; lengths are then words.")
     ] = False,
