@@ -165,9 +165,8 @@ def bench(
                 plain_study, study.sizes[0], folder=folder, serve=serve, options=options, progress=progress
             )
         except InequalityError:
-            with suppress(
-                UsageError
-            ):  # the page shows what the failure is about, if anything was finished before
+            # The page shows what the failure is about; there is none where nothing was finished before.
+            with suppress(UsageError):
                 _write_results(plain_study, folder, progress, csv=csv)
             raise
         page = _write_results(plain_study, folder, progress, csv=csv)
