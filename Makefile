@@ -56,4 +56,4 @@ lock: ## Resolve the CPU environment anew and rewrite its lock file
 	$(PYTHON) requirements/install.py --lock
 
 clean: ## Remove the environments and the caches of the tools
-	rm -rf $(VENV) $(BENCH) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) $(BENCH) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -13,7 +13,8 @@ are held against those stamps twice:
 TTFT, ITL and TPOT errors are in milliseconds, reported − sent, one a request (ITL: the request's median gap, so
 that two chunks that a busy machine delivers at once do not count twice). Bias is their mean with a 95 % bootstrap
 interval over requests, spread the range from their 2.5th to their 97.5th percentile. The throughput error is in
-percent of what the stub sent in the time that the client's own definition covers. The trips of the request and of
+percent of what the stub sent in the time that the client's own definition covers, one a side; its bias and spread are
+over all sides of a client. The trips of the request and of
 the token are in every error, the same for all clients. Clients take turns case by case.
 
 With `--out` every finished side is kept at once, in `sides.jsonl`; the same command goes on from there.
@@ -23,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,13 +34,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from benchmarks.client_kept import kept_in
-from benchmarks.client_peers import Call
+from benchmarks.client_peers import Call, known_median
 from benchmarks.client_process import TIMEOUT_S, Clock, Watch, told_by
 from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bootstrap
 from experiments.latency import definitions
 from experiments.latency.definitions import CallTimes, Chunk, ChunkKind
-from serving.engine.machine import inspect_machine
 from serving.errors import LabError
 from serving.models import ensure
 from tests.support.scripts import TIMED
@@ -54,9 +53,9 @@ CLIENTS: dict[str, Reader] = {
 }
 STREAMS = (1, 4, 16, 64)
 MEASURES = ("ttft", "itl", "tpot")
-TELLING = ("timed-role-first", "timed-reasoning-first", "timed-several-a-chunk")
-"""Cases in which the definitions differ: there ours has to be strictly closer to the tokens."""
-
+TELLING_MS = 1.0
+"""Where another client's definition gives a number that is further than this from ours of the same stream, ours has to
+be strictly closer to the tokens."""
 
 SIDES = "sides.jsonl"
 
@@ -69,10 +68,23 @@ class Log(BaseModel):
     """When, and whether it ended a chunk with a token."""
 
 
-class Error(BaseModel):
-    """One client's errors in one measure of one case, in milliseconds."""
+class Spread(BaseModel):
+    """Many errors of one kind: their mean with its interval, and where 95 % of them lie."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bias: Interval
+    low: float
+    high: float
+    n: int
+
+    def words(self) -> str:
+        """`bias [its interval] (low … high)`."""
+        return f"{self.bias.words('+.2f')} ({self.low:+.2f} … {self.high:+.2f})"
+
+
+class Error(Spread):
+    """One client's errors in one measure of one case, in milliseconds."""
 
     client: str
     case: str
@@ -80,10 +92,6 @@ class Error(BaseModel):
     measure: str
     judged: str
     """`own` or `tokens`."""
-    bias: Interval
-    low: float
-    high: float
-    n: int
 
 
 class Side(BaseModel):
@@ -114,7 +122,6 @@ def judge(client: str, case: str, streams: int, calls: Sequence[Call], logs: Seq
     """Pair a client's calls with the stub's logs in order of their beginning, and take the errors."""
     truths = [chunks_of(case, log) for log in sorted(logs, key=lambda log: log.received_ns)]
     pairs = list(zip(sorted(calls, key=lambda call: call.start), truths, strict=True))
-    rng = np.random.default_rng(0)
     found = []
     for judged, reader in (("own", CLIENTS[client]), ("tokens", definitions.ours)):
         errors: dict[str, list[float]] = {measure: [] for measure in MEASURES}
@@ -123,21 +130,25 @@ def judge(client: str, case: str, streams: int, calls: Sequence[Call], logs: Seq
                 errors[measure].append(1e3 * value)
         for measure, values in errors.items():
             if values:
-                bias = bootstrap(np.array(values)[:, None], lambda means: means[:, 0], rng, resamples=2000)
-                low, high = (float(end) for end in np.percentile(values, (2.5, 97.5)))
                 error = Error(
                     client=client,
                     case=case,
                     streams=streams,
                     measure=measure,
                     judged=judged,
-                    bias=bias,
-                    low=low,
-                    high=high,
-                    n=len(values),
+                    **vars(spread_of(values)),
                 )
                 found.append(error)
     return found
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """What many errors have in common."""
+    bias = bootstrap(
+        np.array(values)[:, None], lambda means: means[:, 0], np.random.default_rng(0), resamples=2000
+    )
+    low, high = (float(end) for end in np.percentile(values, (2.5, 97.5)))
+    return Spread(bias=bias, low=low, high=high, n=len(values))
 
 
 def chunks_of(case: str, log: Log) -> list[Chunk]:
@@ -146,10 +157,9 @@ def chunks_of(case: str, log: Log) -> list[Chunk]:
     return [Chunk((at - log.received_ns) / 1e9, ChunkKind(beat.kind), beat.tokens) for beat, (at, _) in pairs]
 
 
-def differences(call: Call, truth: CallTimes) -> dict[str, float]:
+def differences(call: Call | CallTimes, truth: CallTimes) -> dict[str, float]:
     """Reported − sent in seconds, of what both know."""
-    reported = {"ttft": call.ttft_s, "itl": _median(call.itl_s), "tpot": call.tpot_s}
-    sent = {"ttft": truth.ttft_s, "itl": _median(truth.itl_s), "tpot": truth.tpot_s}
+    reported, sent = _measured(call), _measured(truth)
     return {
         name: here - there
         for name, there in sent.items()
@@ -202,27 +212,54 @@ def run_side(load: Load, python: str, stub: Stub, tokenizer: str, watch: Watch, 
     )
 
 
+def throughputs(sides: Sequence[Side]) -> dict[str, Spread]:
+    """Client → its throughput errors in percent, over all its sides."""
+    clients = dict.fromkeys(side.client for side in sides)
+    return {
+        client: spread_of([side.throughput_error_percent for side in sides if side.client == client])
+        for client in clients
+    }
+
+
+def reads_otherwise(client: str, case: str, measure: str) -> bool:
+    """Whether a client's definition and ours give numbers of this stream that are more than `TELLING_MS` apart."""
+    sent = [Chunk(beat.at_ms / 1e3, ChunkKind(beat.kind), beat.tokens) for beat in TIMED[case]]
+    apart = differences(CLIENTS[client](sent), definitions.ours(sent))
+    return 1e3 * abs(apart.get(measure, 0.0)) > TELLING_MS
+
+
 def verdicts(sides: Sequence[Side]) -> list[str]:
     """Where ours is worse than the best other beyond the intervals, or not strictly closer where it has to be."""
     errors = [error for side in sides for error in side.errors]
     wrong = []
     for mine in (error for error in errors if error.client == "ours"):
         key = (mine.case, mine.streams, mine.measure, mine.judged)
-        others = [e for e in errors if e.client != "ours" and (e.case, e.streams, e.measure, e.judged) == key]
-        if not others:
-            continue
-        best = min(others, key=lambda error: abs(error.bias.estimate))
-        if _least(mine.bias) > _most(best.bias):
-            wrong.append(
-                f"{' '.join(map(str, key))}: ours {mine.bias.words()}, {best.client} {best.bias.words()} ms"
-            )
-        if mine.judged == "tokens" and mine.measure == "ttft" and mine.case in TELLING:
-            vllm = next((error for error in others if error.client == "vllm"), None)
-            if vllm is not None and not _most(mine.bias) < _least(vllm.bias):
-                wrong.append(
-                    f"{' '.join(map(str, key))}: ours is not strictly closer to the tokens than vllm"
-                )
-    return wrong
+        what = " ".join(map(str, key))
+        others: dict[str, Spread] = {
+            error.client: error
+            for error in errors
+            if error.client != "ours" and (error.case, error.streams, error.measure, error.judged) == key
+        }
+        wrong += _worse(what, mine, others, "ms")
+        wrong += [
+            f"{what}: ours is not strictly closer to the tokens than {client}"
+            for client, other in others.items()
+            if mine.judged == "tokens"
+            and reads_otherwise(client, mine.case, mine.measure)
+            and not _most(mine.bias) < _least(other.bias)
+        ]
+    rates = throughputs(sides)
+    return wrong + _worse("throughput", rates.pop("ours"), rates, "%")
+
+
+def _worse(what: str, mine: Spread, others: Mapping[str, Spread], unit: str) -> list[str]:
+    """A sentence where ours is worse than the best other beyond the intervals."""
+    if not others:
+        return []
+    client, best = min(others.items(), key=lambda pair: abs(pair[1].bias.estimate))
+    if _least(mine.bias) <= _most(best.bias):
+        return []
+    return [f"{what}: ours {mine.bias.words()}, {client} {best.bias.words()} {unit}"]
 
 
 def main() -> None:
@@ -249,9 +286,17 @@ def main() -> None:
     except KeyboardInterrupt:
         kept = f"; what was finished is in {options.out}, and the same command goes on" if options.out else ""
         sys.exit(f"Stopped{kept}.")
-    wrong = verdicts(sides)
+    wrong, rates = verdicts(sides), throughputs(sides)
+    for client, rate in rates.items():
+        print(f"throughput of {client} over {rate.n} sides, %: {rate.words()}")
     if options.out:
-        report = {"verdicts": wrong, "sides": [side.model_dump(mode="json") for side in sides]}
+        report = {
+            "verdicts": wrong,
+            "throughput_error_percent": {
+                client: rate.model_dump(mode="json") for client, rate in rates.items()
+            },
+            "sides": [side.model_dump(mode="json") for side in sides],
+        }
         (options.out / "comparison.json").write_text(json.dumps(report, indent=1) + "\n")
     print(
         "\n".join(wrong)
@@ -267,7 +312,7 @@ def compare(
     tokenizer = str(ensure("qwen3-nano-shape").path)
     print(f"{'case':24} {'streams':>7} {'client':9} {'judged':7} bias [95 %] (spread), ms: TTFT | ITL | TPOT")
     file = None if folder is None else folder / SIDES
-    with kept_in(file, _settings()) as kept, running_stub() as stub, Clock() as clock:
+    with kept_in(file, {}) as kept, running_stub() as stub, Clock() as clock:
         sides = [Side.model_validate(line) for line in kept.lines]
         done = {Load(side.client, side.case, side.streams, side.requests): side for side in sides}
         for number, load in enumerate(todo, start=1):
@@ -281,16 +326,11 @@ def compare(
     return [done[load] for load in todo]
 
 
-def _settings() -> dict[str, JsonValue]:
-    machine = inspect_machine()
-    return {"processor": machine.cpu_name, "cores": len(machine.cores)}
-
-
 def _show(side: Side) -> None:
     cpu = "unknown" if side.cpu_s_per_1000_requests is None else f"{side.cpu_s_per_1000_requests:.1f}"
     for judged in ("own", "tokens"):
         shown = [
-            f"{error.bias.words('+.2f')} ({error.low:+.2f} … {error.high:+.2f})"
+            error.words()
             for measure in MEASURES
             for error in side.errors
             if (error.measure, error.judged) == (measure, judged)
@@ -302,8 +342,8 @@ def _show(side: Side) -> None:
     )
 
 
-def _median(values: Sequence[float]) -> float | None:
-    return statistics.median(values) if values else None
+def _measured(times: Call | CallTimes) -> dict[str, float | None]:
+    return {"ttft": times.ttft_s, "itl": known_median(times.itl_s), "tpot": times.tpot_s}
 
 
 def _least(bias: Interval) -> float:

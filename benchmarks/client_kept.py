@@ -10,6 +10,8 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from experiments.framework.journal import Journal, read_lines
+from experiments.framework.provenance import this_code
+from serving.engine.machine import inspect_machine
 from serving.errors import UsageError
 
 
@@ -28,21 +30,28 @@ class Kept:
 
 @contextmanager
 def kept_in(file: Path | None, settings: dict[str, JsonValue]) -> Iterator[Kept]:
-    """Open `file`, whose first line holds the settings that all its results share.
+    """Open `file`, whose first line holds what all its results share: `settings`, this machine, the code's revision.
 
-    Raises: UsageError for a file of other settings, another machine or another revision among them.
+    Raises: UsageError for a file in which one of them is another.
     """
     if file is None:
         yield Kept((), None)
         return
     file.parent.mkdir(parents=True, exist_ok=True)
+    shared = {**settings, **_made_here()}
     first, *lines = [*read_lines(file)] or [None]
-    if first is not None and first != settings:
+    if first is not None and first != shared:
         raise UsageError(
-            f"Expected the results in {file} to be of {json.dumps(settings)}, and they are of {json.dumps(first)}: "
+            f"Expected the results in {file} to be of {json.dumps(shared)}, and they are of {json.dumps(first)}: "
             "choose another --out."
         )
     with Journal(file) as journal:
         if first is None:
-            journal.append(settings)
+            journal.append(shared)
         yield Kept(tuple(lines), journal)
+
+
+def _made_here() -> dict[str, JsonValue]:
+    machine = inspect_machine()
+    revision = this_code(Path(__file__).parent).revision
+    return {"processor": machine.cpu_name, "cores": len(machine.cores), "revision": revision}

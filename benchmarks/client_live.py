@@ -9,10 +9,11 @@ stays different: how a text is spelt in JSON, and the name of one field). Neithe
 in the server's prefix cache: every load of every side has a cache salt of its own, which vLLM's bench takes through
 `--extra-body`. No pair repeats a text. They alternate, ours first in every other pair.
 
-Both numbers are shown under each definition: over the whole run (vLLM's, to the end of the run; ours, to the last
-token), and for ours also over the time in which the load was full, which vLLM's bench does not tell. The target is
-3 % on the first: reached only where the whole 95 % interval of the ratio lies within it. Every pair is kept at
-once in `--out`, and the same command goes on from there.
+Where the definitions differ (`experiments/latency/definitions.py`), both numbers are shown: of the throughput over the
+whole run (vLLM's, to the end of the run; ours, to the last token), and for ours also over the time in which the load
+was full, which vLLM's bench does not tell; of TTFT and TPOT each side's median over its requests. The target is 3 % on
+the throughput over the whole run: reached only where the whole 95 % interval of the ratio lies within it. Every pair
+is kept at once in `--out`, and the same command goes on from there.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from benchmarks.client_kept import kept_in
-from benchmarks.client_peers import Reported
+from benchmarks.client_peers import Reported, known_median
 from benchmarks.client_process import TIMEOUT_S, Clock, told_by
 from experiments.cli.signals import ending_politely
 from experiments.framework.statistics import Interval, bounded
@@ -42,6 +43,15 @@ SEEDS_A_PAIR: Final = 4
 """A load takes three: two short ones come before it."""
 
 
+class Waits(BaseModel):
+    """Medians over one side's requests in seconds, by its own definitions; None where it tells none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ttft_s: float | None
+    tpot_s: float | None
+
+
 class Pair(BaseModel):
     """What both said of the same requests; output tokens a second."""
 
@@ -52,6 +62,8 @@ class Pair(BaseModel):
     ours: float
     ours_full: float | None
     vllm: float
+    ours_waits: Waits
+    vllm_waits: Waits
     prompt_tokens: int | None
     """Of all requests of one side, and the same of the other."""
 
@@ -68,6 +80,17 @@ def verdict(pairs: Sequence[Pair]) -> tuple[Interval, str, bool]:
     if ratio.low > 1 + TARGET or ratio.high < 1 - TARGET:
         return ratio, f"{words}, more than {TARGET:.0%} apart", False
     return ratio, f"{words}: not known yet whether within {TARGET:.0%}; more pairs would tell", False
+
+
+def waits_in_words(pairs: Sequence[Pair]) -> str:
+    """TTFT and TPOT of both sides in milliseconds: the medians over pairs."""
+    shown = []
+    for measure in Waits.model_fields:
+        ours = known_median([getattr(pair.ours_waits, measure) for pair in pairs])
+        vllm = known_median([getattr(pair.vllm_waits, measure) for pair in pairs])
+        name = measure.removesuffix("_s").upper()
+        shown.append(f"{name} ours {_milliseconds(ours)}, vllm {_milliseconds(vllm)} ms")
+    return "; ".join(shown)
 
 
 def main() -> None:
@@ -100,13 +123,15 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(f"Stopped{f'; finished pairs are in {options.out}' if options.out else ''}.")
     ratio, words, reached = verdict(pairs)
-    print(words)
+    waits = f"medians over {len(pairs)} pairs, each by its own definition: {waits_in_words(pairs)}"
+    print(f"{words}\n{waits}")
     if options.out:
         kept = {
             "job": job,
             "pairs": [pair.model_dump() for pair in pairs],
             "ratio": ratio.model_dump(mode="json"),
             "verdict": words,
+            "waits": waits,
         }
         (options.out / "live.json").write_text(json.dumps(kept, indent=1) + "\n")
     sys.exit(0 if reached else 1)
@@ -150,15 +175,29 @@ def _pair(job: dict[str, JsonValue], number: int, count: int, clock: Clock, time
         ours=mine.output_tokens_per_s,
         ours_full=mine.full_output_tokens_per_s,
         vllm=theirs.output_tokens_per_s,
+        ours_waits=_waits(mine),
+        vllm_waits=_waits(theirs),
         prompt_tokens=mine.prompt_tokens,
     )
+
+
+def _waits(reported: Reported) -> Waits:
+    calls = reported.calls
+    return Waits(
+        ttft_s=known_median([call.ttft_s for call in calls]),
+        tpot_s=known_median([call.tpot_s for call in calls]),
+    )
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{1e3 * seconds:.2f}"
 
 
 def _show(pair: Pair) -> None:
     full = "unknown" if pair.ours_full is None else f"{pair.ours_full:.2f}"
     print(
         f"pair {pair.number + 1}: ours {pair.ours:.2f} (full load {full}), vllm {pair.vllm:.2f} output tokens/s; "
-        f"{pair.first} first",
+        f"{waits_in_words([pair])}; {pair.first} first",
         flush=True,
     )
 

@@ -23,13 +23,14 @@ import json
 import os
 import resource
 import signal
+import statistics
 import sys
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -84,6 +85,12 @@ class Reported:
     prompt_tokens: int | None = None
     """Of all requests, as the server counted them."""
     output_tokens: int | None = None
+
+
+def known_median(values: Sequence[float | None]) -> float | None:
+    """The median of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def asked(job: Job) -> tuple[Shape, Asking, tuple[Conversation, ...]]:

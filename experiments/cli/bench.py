@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, cast
@@ -15,7 +16,7 @@ import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
 from experiments.cli.options import API_KEY_VARIABLE, AsJson
-from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, show_outcome
+from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, reproduce, show_outcome
 from experiments.cli.signals import ending_politely
 from experiments.cli.studies import serve_study
 from experiments.cli.tables import show_table
@@ -25,16 +26,19 @@ from serving.errors import InequalityError, UsageError
 NumberT = TypeVar("NumberT", int, float)
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
+    from pydantic import JsonValue, SecretStr
 
     from experiments.framework import Arm, Study
     from experiments.framework.study import Serve
     from experiments.latency.compare import Comparison
+    from serving.progress import Progress
 
 app = typer.Typer(help="Measure a served model under load; `compare` puts two measurements side by side.")
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 CSV: Final = "requests.csv"
+NOT_MEASURED: Final = frozenset({"api_key_env", "out", "csv", "as_json"})
+"""Options that change no measurement: whose key is used, and where the results go."""
 
 
 @app.callback(invoke_without_command=True)
@@ -60,7 +64,12 @@ def bench(
     dtype: Annotated[
         str | None, typer.Option("--dtype", help="With --url and --files: what that server computes in.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="With a local --url: cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", help="With a local --url: what computes there, cpu or cuda, for energy and floors."
+        ),
+    ] = None,
     concurrency: Annotated[
         str, typer.Option("--concurrency", "-c", help="Clients at once, as 1,4,16.")
     ] = "1,2,4",
@@ -76,7 +85,9 @@ def bench(
         int, typer.Option("--turns", min=1, help="Above 1: conversations, answers fed back.")
     ] = 1,
     requests: Annotated[int, typer.Option("--requests", "-n", min=1, help="Measured in every repeat.")] = 16,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals.")] = 5,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals, `compare` needs 10.")
+    ] = 5,
     chat: Annotated[
         bool, typer.Option("--chat", help="Send messages, not token ids; lengths are then words.")
     ] = False,
@@ -84,8 +95,13 @@ def bench(
         str, typer.Option("--api-key-env", help="The environment variable that holds the key.")
     ] = API_KEY_VARIABLE,
     block_size: Annotated[
-        int, typer.Option("--block-size", min=1, help="Tokens per KV-cache block, where one is started.")
-    ] = DEFAULT_BLOCK_SIZE,
+        int | None,
+        typer.Option(
+            "--block-size",
+            min=1,
+            help=f"Tokens per KV-cache block of a server that is started; {DEFAULT_BLOCK_SIZE} if not given.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help=f"Also write {CSV}, one line a request.")] = False,
     as_json: AsJson = False,
@@ -104,15 +120,14 @@ def bench(
     """
     if ctx.invoked_subcommand is not None:
         return
-    from experiments.framework import RunOptions, Size, publish, run_study
+    from experiments.framework import RunOptions, Size, run_study
     from experiments.latency.study import LatencyStudy
     from serving.models import ensure
 
-    if (files is None) != (dtype is None) or (files is not None and not url):
-        raise UsageError(
-            "Give --files and --dtype together, and with --url: both are what a floor is made of."
-        )
-    _check_words(dtype, device, url or [])
+    urls = tuple(url or ())
+    _check_words(files, dtype, device, urls)
+    if urls and block_size is not None:
+        raise UsageError("--block-size is for a server that is started here; one at a --url has its own.")
     loads = grid(
         concurrency=_whole_numbers(concurrency, "--concurrency"),
         rates=_numbers(rate, "--rate"),
@@ -121,23 +136,22 @@ def bench(
         hits=_whole_numbers(hit, "--hit", zero=True),
         turns=turns,
     )
-    urls = tuple(url or ())
-    here = all(urlsplit(one).hostname in LOCAL_HOSTS for one in urls)
     study = LatencyStudy(
         model or (DEFAULT_MODEL if not urls else "as served"),
-        block_size=block_size,
+        block_size=block_size or DEFAULT_BLOCK_SIZE,
         loads=loads,
         urls=urls,
         sizes=(Size(name="bench", tasks=1, seeds=repeats),),
         requests=requests,
-        with_ceilings=here and (not urls or files is not None),
+        with_ceilings=not urls or (files is not None and device is not None),
     )
     folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
-    again = shlex.join(["ctxlab", *sys.argv[1:]])
-    options = RunOptions(arguments={"chat": chat}, resume_command=again)
+    options = RunOptions(
+        arguments={"command": _command(ctx)}, resume_command=shlex.join(["ctxlab", *sys.argv[1:]])
+    )
     with ending_politely(), ConsoleProgress() as progress:
         serve = (
-            _at_urls(model, _key(api_key_env), files, dtype, device if here else None, chat=chat)
+            _at_urls(model, _key(api_key_env), files, dtype, device, chat=chat)
             if urls
             else serve_study(study.name, progress)
         )
@@ -146,21 +160,16 @@ def bench(
                 str(study.base["engine.model"]), progress=progress
             )  # a mistyped name must not leave a folder
         plain_study = cast("Study[object]", study)
-        failure: InequalityError | None = None
         try:
             summary = run_study(
                 plain_study, study.sizes[0], folder=folder, serve=serve, options=options, progress=progress
             )
-        except InequalityError as error:
-            failure = error
-        progress.begin("write the report")
-        page = publish(plain_study, folder, reproduce=("make setup", f".venv/bin/{again}"))
-        if csv:
-            from experiments.latency.export import export_csv
-
-            export_csv(folder, folder / CSV)
-    if failure is not None:
-        raise failure  # after the page, which shows the measurements that it is about
+        except InequalityError:
+            # The page shows what the failure is about; there is none where nothing was finished before.
+            with suppress(UsageError):
+                _write_results(plain_study, folder, progress, csv=csv)
+            raise
+        page = _write_results(plain_study, folder, progress, csv=csv)
     show_outcome(plain_study, summary, page, as_json=as_json)
 
 
@@ -229,15 +238,51 @@ def grid(
         ) from error
 
 
-def _check_words(dtype: str | None, device: str, urls: Sequence[str]) -> None:
+def _command(ctx: typer.Context) -> list[JsonValue]:
+    """What makes the same measurements after `ctxlab`: the options that are not at their defaults, in one order."""
+    words: list[JsonValue] = ["bench"]
+    for option in ctx.command.params:
+        value = ctx.params.get(option.name or "")
+        if option.name in NOT_MEASURED or value in (None, (), option.default):
+            continue
+        for one in value if isinstance(value, list) else [value]:
+            words += option.opts[:1] if one is True else [option.opts[0], str(one)]
+    return words
+
+
+def _write_results(study: Study[object], folder: Path, progress: Progress, *, csv: bool) -> Path:
+    """The page, whose place it gives, and the lines for other programs; raises as `publish` does."""
+    from experiments.framework import publish
+    from experiments.framework.records import read_run
+    from experiments.latency.export import export_csv
+
+    progress.begin("write the report")
+    page = publish(study, folder, reproduce=reproduce(study, read_run(folder).identity, folder))
+    if csv:
+        export_csv(folder, folder / CSV)
+    return page
+
+
+def _check_words(files: str | None, dtype: str | None, device: str | None, urls: Sequence[str]) -> None:
     """Refuse before anything starts what would fail, or be stored, after the first load."""
     from experiments.latency.floors import BYTES
     from experiments.latency.roofline import SIDE
 
+    here = bool(urls) and all(urlsplit(one).hostname in LOCAL_HOSTS for one in urls)
+    if (files is None) != (dtype is None) or (files is not None and not urls):
+        raise UsageError(
+            "Give --files and --dtype together, and with --url: both are what a floor is made of."
+        )
     if dtype is not None and dtype not in BYTES:
         raise UsageError(f"--dtype takes {', '.join(BYTES)}, got {dtype!r}.")
-    if device not in SIDE:
+    if device is not None and device not in SIDE:
         raise UsageError(f"--device takes {' or '.join(SIDE)}, got {device!r}.")
+    if device is not None and not here:
+        raise UsageError("--device says what computes at a --url on this machine, and none such is given.")
+    if files is not None and here and device is None:
+        raise UsageError(
+            f"Give --device {' or '.join(SIDE)} with --files: a floor needs the ceilings of what computes."
+        )
     if any("@" in urlsplit(one).netloc for one in urls):
         raise UsageError(
             "Expected a --url without a user or password, for it is stored with the results: put the key into an "

@@ -143,9 +143,17 @@ def run_into(
 
 def reproduce(study: Study[object], identity: RunIdentity, folder: Path) -> tuple[str, ...]:
     """The commands that make the run again, here or on another machine."""
+    out = folder if not folder.is_absolute() else Path("runs") / folder.name
+    words = shlex.join(["ctxlab", *_asked(study, identity), "--out", str(out)])
+    return ("make setup", f".venv/bin/{words}")
+
+
+def _asked(study: Study[object], identity: RunIdentity) -> list[str]:
+    """What the person asked for: as a command that is no `ctxlab run` has kept it, else from the run's identity."""
+    if isinstance(kept := identity.arguments.get("command"), list):
+        return [str(word) for word in kept]
     base = identity.base
     words = [
-        "ctxlab",
         "run",
         identity.study,
         "--size",
@@ -159,8 +167,7 @@ def reproduce(study: Study[object], identity: RunIdentity, folder: Path) -> tupl
         words += ["--seed", str(identity.seed)]
     if len(identity.arms) < len(study.arms):
         words += ["--arms", ",".join(arm.name for arm in identity.arms)]
-    out = folder if not folder.is_absolute() else Path("runs") / folder.name
-    return ("make setup", f".venv/bin/{shlex.join([*words, '--out', str(out)])}")
+    return words
 
 
 def show_plan(study: Study[object], size: str, arms: tuple[str, ...]) -> None:

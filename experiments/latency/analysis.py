@@ -9,7 +9,7 @@ from experiments.framework import Analysis, Arm, Bar, BarFigure, Line, LineFigur
 from experiments.framework.analysis import Cell
 from experiments.framework.figures import AnyFigure
 from experiments.framework.statistics import Interval, mean_of
-from experiments.latency.cells import AGAIN, CEILINGS, number
+from experiments.latency.cells import AGAIN, CEILINGS, Load, number
 from experiments.latency.selfcheck import Phase, Share, shares
 
 LATE: Final = 0.1
@@ -121,7 +121,7 @@ def _reuse_table(cells: Sequence[str], records: Sequence[TrialRecord]) -> Table:
 def _sweep(cells: Sequence[str], records: Sequence[TrialRecord]) -> list[AnyFigure]:
     """Throughput over concurrency, one line for every shape with at least two points."""
     closed = [
-        (name, factors) for name, factors in _factors(cells, records) if factors["load.kind"] == "closed"
+        (name, factors) for name, factors in _factors(cells, records) if factors["load.kind"] == Load.CLOSED
     ]
     groups = _grouped(closed, records, "load.concurrency", "full_output_tokens_per_s")
     title = "Throughput over concurrency"
@@ -155,9 +155,9 @@ def _label(factors: dict[str, object], axis: str) -> str:
         "load.hit_percent": f"{factors['load.hit_percent']} % cached",
         "load.turns": f"{factors['load.turns']} turns" if factors["load.turns"] != 1 else "",
         "load.concurrency": f"{factors['load.concurrency']} at once"
-        if factors["load.kind"] == "closed"
+        if factors["load.kind"] == Load.CLOSED
         else "",
-        "load.rate_per_s": f"{factors['load.rate_per_s']}/s" if factors["load.kind"] == "poisson" else "",
+        "load.rate_per_s": f"{factors['load.rate_per_s']}/s" if factors["load.kind"] == Load.POISSON else "",
         "engine.url": str(factors.get("engine.url", "")),
     }
     return ", ".join(word for path, word in words.items() if word and path != axis)
@@ -215,7 +215,7 @@ def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Seq
                 f"(bound by {top.ceiling})."
             )
     if not found:
-        parts.append("No ceiling was measured, so no share of a floor is told.")
+        parts.append(f"{_why_no_floor(records)}, so no share of a floor is told.")
     parts += [
         f"In {name} the client itself sent a request {late:.2g} s after it was due, so its arrivals are not those of "
         "the rate that was asked."
@@ -226,6 +226,18 @@ def _conclusion(cells: Sequence[str], records: Sequence[TrialRecord], found: Seq
     if unsteady:
         parts.append(f"Not steady in some trial: {', '.join(unsteady)}.")
     return " ".join(parts)
+
+
+def _why_no_floor(records: Sequence[TrialRecord]) -> str:
+    measured = {name for record in records for name, value in record.measures.items() if value is not None}
+    if "ceiling_flop_per_s" not in measured:
+        return "No ceiling was measured"
+    if not {"prefill_flop", "decode_flop"} & measured:
+        return (
+            "Ceilings were measured, but the account of the work does not fit this model, or the server does not "
+            "count cached tokens"
+        )
+    return "No seed has both a load and the ceilings yet"
 
 
 def _too_late(records: Sequence[TrialRecord], arm: str) -> float | None:

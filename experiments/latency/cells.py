@@ -15,6 +15,8 @@ from serving.errors import LabError
 CEILINGS: Final = "ceilings"
 AGAIN: Final = "again"
 """The null arm: the first cell once more."""
+USUAL: Final = Shape(prompt_tokens=256, output_tokens=16)
+"""The lengths of a load that says nothing else."""
 
 
 class Load(StrEnum):
@@ -75,7 +77,7 @@ def ceilings() -> Arm:
 
 
 def again(first: Arm) -> Arm:
-    """The first cell with its prompts drawn anew and all else alike."""
+    """The first cell with another cache salt and all else alike, its prompts too; without salts, new prompts."""
     return Arm(
         name=AGAIN,
         title=f"Again: {first.title}",
@@ -90,6 +92,11 @@ def shape_of(factors: dict[str, JsonValue]) -> Shape:
     return Shape.model_validate({name: factors[f"load.{name}"] for name in Shape.model_fields})
 
 
+def clients_of(factors: dict[str, JsonValue]) -> int | None:
+    """The clients of a closed loop; None where requests come at a rate."""
+    return None if factors["load.kind"] == Load.POISSON else int(number(factors, "load.concurrency"))
+
+
 def number(factors: dict[str, JsonValue], path: str) -> float:
     """A factor that has to be a number."""
     value = factors[path]
@@ -100,13 +107,12 @@ def number(factors: dict[str, JsonValue], path: str) -> float:
 
 def base_load() -> dict[str, JsonValue]:
     """Every load factor with its usual value."""
-    usual = Shape(prompt_tokens=256, output_tokens=16)
     return {
         "load.kind": Load.CLOSED.value,
         "load.concurrency": 1,
         "load.rate_per_s": 0.0,
         "harness.rebuild": False,
-        **{f"load.{name}": value for name, value in usual.model_dump(mode="json").items()},
+        **_shape(USUAL),
     }
 
 

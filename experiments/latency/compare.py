@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -12,21 +13,17 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from experiments.framework import PairedEffect, Table, TrialRecord, by_cluster, paired_effect
 from experiments.framework.arms import canonical
 from experiments.framework.records import RunInfo, read_records, read_run
-from experiments.framework.statistics import SEEDS_FOR_INTERVAL, cluster_means
+from experiments.framework.statistics import SEEDS_FOR_INTERVAL, cluster_means, holm, smallest_detectable
+from experiments.latency.analysis import TIMES
 from experiments.latency.cells import CEILINGS
 from serving.errors import UsageError
 
 STUDY: Final = "latency"
-COMPARED: Final = (
-    "ttft_p50_s",
-    "ttft_p95_s",
-    "itl_p95_s",
-    "tpot_mean_s",
-    "latency_p50_s",
-    "full_requests_per_s",
-    "full_output_tokens_per_s",
-    "joules_per_output_token",
-)
+LEVEL: Final = 0.05
+"""Of all rows of a comparison together."""
+
+Clusters = dict[str, list[float]]
+"""One measure of one cell: seed → values."""
 
 
 class Difference(BaseModel):
@@ -39,12 +36,14 @@ class Difference(BaseModel):
     first: float
     second: float
     effect: PairedEffect
-    """Second − first."""
+    """Second − first; what is detectable as one of all rows, None below `seeds_needed`."""
+    adjusted: float
+    """p after Holm, over all rows of the comparison."""
 
     @property
     def told_apart(self) -> bool:
-        """Whether the interval leaves zero out; never with too few seeds for one."""
-        return self.effect.clusters >= SEEDS_FOR_INTERVAL and self.effect.interval.excludes_zero
+        """Whether the difference is more than chance, with all rows judged at one level together."""
+        return self.adjusted < LEVEL
 
 
 class Comparison(BaseModel):
@@ -69,24 +68,27 @@ def compare_runs(first: Path, second: Path) -> Comparison:
     sides = (_Side.read(first), _Side.read(second))
     # Two servers are compared whatever their addresses; as soon as one run has several, addresses tell them apart.
     with_url = any(side.several for side in sides)
-    cells = [side.cells(with_url=with_url) for side in sides]
-    one, other = cells
-    common = [load for load in one if load in other]
-    differences = tuple(
-        difference
-        for load in common
-        for measure in COMPARED
-        if (difference := _difference(sides, one[load], other[load], measure)) is not None
-    )
-    if not differences:
+    one, other = (side.cells(with_url=with_url) for side in sides)
+    pairs = {
+        (one[load], measure): (
+            by_cluster(sides[0].records, one[load], measure),
+            by_cluster(sides[1].records, other[load], measure),
+        )
+        for load in one
+        if load in other
+        for measure, _, _ in TIMES
+    }
+    shared = {row: pair for row, pair in pairs.items() if pair[0].keys() & pair[1].keys()}
+    if not shared:
         raise UsageError(
-            f"{first} and {second} share no cell and seed: run both with the same lengths and loads to compare them."
+            f"{first} and {second} share no cell and seed: run both with the same lengths and loads and the same "
+            "number of requests to compare them."
         )
     told = [side.told for side in sides]
     return Comparison(
         first=str(first),
         second=str(second),
-        differences=differences,
+        differences=_differences(shared),
         only_first=tuple(name for load, name in one.items() if load not in other),
         only_second=tuple(name for load, name in other.items() if load not in one),
         differing={
@@ -97,8 +99,17 @@ def compare_runs(first: Path, second: Path) -> Comparison:
     )
 
 
+def seeds_needed(rows: int) -> int:
+    """The fewest seeds with which any of so many rows can be told apart: all of them change in one direction.
+
+    The exact sign-flip p of n pairs is at least 2 / 2ⁿ, and Holm multiplies the smallest of all by the rows.
+    """
+    return next(seeds for seeds in count(1) if rows * 2 / 2**seeds < LEVEL)
+
+
 def comparison_table(found: Comparison) -> Table:
     """One row a cell and measure: both values, the change in percent, and whether it is more than noise."""
+    needed = seeds_needed(len(found.differences))
     rows = tuple(
         (
             difference.cell,
@@ -107,7 +118,7 @@ def comparison_table(found: Comparison) -> Table:
             f"{difference.second:.4g}",
             _percent(difference),
             difference.effect.clusters,
-            "yes" if difference.told_apart else "no",
+            _verdict(difference, needed),
         )
         for difference in found.differences
     )
@@ -115,7 +126,10 @@ def comparison_table(found: Comparison) -> Table:
         title=f"{found.second} against {found.first}",
         columns=("cell", "measure", "first", "second", "change (%)", "seeds", "told apart"),
         rows=rows,
-        note="Seconds, per-second rates and joules, paired by seed; five seeds or more give an interval.",
+        note=f"Seconds, per-second rates and joules, paired by seed; {SEEDS_FOR_INTERVAL} seeds or more give an "
+        f"interval. Told apart: p of the exact sign-flip test below {LEVEL:g} after Holm's correction for all "
+        f"{len(rows)} rows, for which {needed} seeds are needed; with fewer than {seeds_needed(1)} no table tells "
+        "anything apart. What a run would have found, it would have found 8 times in 10, in the measure's unit.",
     )
 
 
@@ -164,18 +178,39 @@ def _load(record: TrialRecord, *, with_url: bool) -> str:
     return repr(sorted(chosen.items()))
 
 
-def _difference(sides: tuple[_Side, _Side], cell: str, same: str, measure: str) -> Difference | None:
-    one, other = by_cluster(sides[0].records, cell, measure), by_cluster(sides[1].records, same, measure)
-    both = [cluster for cluster in one if cluster in other]
-    if not both:
-        return None
-    return Difference(
-        cell=cell,
-        measure=measure,
-        first=float(cluster_means({cluster: one[cluster] for cluster in both}).mean()),
-        second=float(cluster_means({cluster: other[cluster] for cluster in both}).mean()),
-        effect=paired_effect(other, one, np.random.default_rng(0)),
-    )
+def _differences(shared: Mapping[tuple[str, str], tuple[Clusters, Clusters]]) -> tuple[Difference, ...]:
+    """Every row, by cell and measure, judged as one of all."""
+    effects = {
+        row: paired_effect(other, one, np.random.default_rng(0)) for row, (one, other) in shared.items()
+    }
+    adjusted = holm({row: p for row, effect in effects.items() if (p := effect.p_value) is not None})
+    found = []
+    for (cell, measure), (one, other) in shared.items():
+        effect = effects[cell, measure]
+        both = [cluster for cluster in one if cluster in other]
+        first, second = (cluster_means({cluster: side[cluster] for cluster in both}) for side in (one, other))
+        detectable = smallest_detectable(second - first, alpha=LEVEL / len(shared))
+        if len(both) < seeds_needed(len(shared)):
+            detectable = None
+        found.append(
+            Difference(
+                cell=cell,
+                measure=measure,
+                first=float(first.mean()),
+                second=float(second.mean()),
+                effect=effect.model_copy(update={"detectable": detectable}),
+                adjusted=adjusted[cell, measure],
+            )
+        )
+    return tuple(found)
+
+
+def _verdict(difference: Difference, needed: int) -> str:
+    if difference.told_apart:
+        return "yes"
+    if difference.effect.clusters < needed:
+        return f"no: {needed} seeds are needed"
+    return f"no: {difference.effect.would_have_found('.2g')}"
 
 
 def _percent(difference: Difference) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PositiveInt
 
-from experiments.latency.roofline import Ceilings
+from experiments.latency.roofline import Rates
 from serving.errors import LabError
 
 BYTES: Final = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -72,11 +72,11 @@ class Work:
     flop: float
     bytes: float
 
-    def floor_s(self, ceilings: Ceilings) -> float:
+    def floor_s(self, ceilings: Rates) -> float:
         """The least seconds that it takes."""
         return max(self.flop / ceilings.flop_per_s, self.bytes / ceilings.bytes_per_s)
 
-    def bound_by(self, ceilings: Ceilings) -> Ceiling:
+    def bound_by(self, ceilings: Rates) -> Ceiling:
         """Which ceiling the floor comes from."""
         rate = self.flop / ceilings.flop_per_s >= self.bytes / ceilings.bytes_per_s
         return Ceiling.RATE if rate else Ceiling.BANDWIDTH
@@ -158,7 +158,11 @@ def _is_counted(config: dict[str, JsonValue]) -> bool:
 
 
 def declared_dtype(folder: Path) -> str | None:
-    """The number type that a model's own configuration names: what `--dtype auto` takes."""
+    """The number type that a model's own configuration names: what `--dtype auto` takes.
+
+    None where it names none, and where it names float32: a device that prefers a half type takes that instead, and
+    which one it prefers is its own. Source: vLLM, `_resolve_auto_dtype`.
+    """
     config = json.loads((folder / "config.json").read_bytes())
     named = config.get("torch_dtype", config.get("dtype"))
-    return named if isinstance(named, str) else None
+    return named if isinstance(named, str) and named != "float32" else None

@@ -21,20 +21,24 @@ PERCENTILES = (50, 95)
 def measures_of(loaded: Loaded, shape: Shape, figures: ModelFigures | None) -> dict[str, Measure]:
     """Every number of a load: times in seconds, None where unknown.
 
-    What `settle` cuts off at the beginning is in no time; rates count the time in which the load was full.
+    What `settle` cuts off at the beginning is in no time; rates count the time in which the load was full. It judges
+    the first calls of conversations and cuts off whole ones: a later turn, whose beginning is cached, is quick by
+    itself, and a first one that is slower no sign of a warm-up.
     """
-    latencies = [call.exchange.latency_s for call in loaded.calls]
+    firsts = [call for call in loaded.calls if call.turn == 0]
+    latencies = [call.exchange.latency_s for call in firsts]
     known = [latency for latency in latencies if latency is not None]
     # An answer without a token has no latency, and a series with holes has no place to cut.
     settling = settle(known) if len(known) == len(latencies) else Settling(0, None)
-    kept = loaded.calls[settling.dropped :]
+    left_out = {call.conversation for call in firsts[: settling.dropped]}
+    kept = [call for call in loaded.calls if call.conversation not in left_out]
     times = [times_of(call.exchange) for call in kept]
     begin = max(loaded.full_from_ns, kept[0].exchange.timings.sent_ns)
     # Calls that were cut off still ran when the first kept one was sent: what they brought then counts as well.
     every = [call.exchange for call in loaded.calls]
     return {
         "requests": len(kept),
-        "settling_requests": settling.dropped,
+        "settling_requests": len(loaded.calls) - len(kept),
         "steady": settling.reached,
         **_summary("ttft", [one.ttft_s for one in times]),
         **_summary("itl", [gap for one in times for gap in one.itl_s]),

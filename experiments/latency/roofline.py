@@ -35,19 +35,24 @@ PASSES: Final = 5
 TIMEOUT_S: Final = 300.0
 
 
-class Ceilings(BaseModel):
-    """What one machine reached."""
+class Rates(BaseModel):
+    """The two rates that bound all work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    device: str
-    dtype: str
-    threads: int
     bytes_per_s: PositiveFloat
     """The better of a triad a = b + s · c and of a sum. The triad's write counts once although many processors read a
     line before they write it, so where that costs it, the sum, which only reads as decoding does, is the ceiling."""
     flop_per_s: PositiveFloat
     """Of the product of two square matrices: 2 n³ operations."""
+
+
+class Ceilings(Rates):
+    """What one machine reached, and with what."""
+
+    device: str
+    dtype: str
+    threads: int
 
 
 def measure_ceilings(dtype: str, device: str) -> Ceilings:

@@ -12,7 +12,8 @@ import numpy as np
 from experiments.framework.statistics import Interval, bounded
 from experiments.framework.trials import TrialRecord
 from experiments.latency.cells import CEILINGS
-from experiments.latency.floors import Ceiling
+from experiments.latency.floors import Ceiling, Work
+from experiments.latency.roofline import Rates
 from serving.errors import InequalityError
 
 
@@ -50,7 +51,7 @@ class Share:
 def shares(records: Sequence[TrialRecord]) -> tuple[Share, ...]:
     """Every cell's prefill and decode against the ceilings of the same seed; empty where none were measured."""
     ceilings = {
-        record.spec.cluster: (rate, bandwidth)
+        record.spec.cluster: Rates(flop_per_s=rate, bytes_per_s=bandwidth)
         for record in records
         if record.arm == CEILINGS
         and (rate := _number(record, "ceiling_flop_per_s")) is not None
@@ -79,18 +80,16 @@ def check_shares(records: Sequence[TrialRecord]) -> None:
             )
 
 
-def _share(
-    arm: str, phase: Phase, own: Sequence[TrialRecord], ceilings: Mapping[str, tuple[float, float]]
-) -> Share | None:
+def _share(arm: str, phase: Phase, own: Sequence[TrialRecord], ceilings: Mapping[str, Rates]) -> Share | None:
     rows, by_rate = [], 0
     for record in own:
         flop, size = _number(record, f"{phase}_flop"), _number(record, f"{phase}_bytes")
         measured = _number(record, MEASURED[phase])
         if flop is None or size is None or not measured:
             continue
-        rate, bandwidth = ceilings[record.spec.cluster]
-        by_rate += flop / rate >= size / bandwidth
-        rows.append((max(flop / rate, size / bandwidth), measured))
+        work, rates = Work(flop, size), ceilings[record.spec.cluster]
+        by_rate += work.bound_by(rates) is Ceiling.RATE
+        rows.append((work.floor_s(rates), measured))
     if not rows:
         return None
     table = np.asarray(rows, dtype=np.float64)

@@ -43,12 +43,10 @@ from serving.errors import InequalityError, LabError, UsageError
 REQUESTS: Final = {"quick": 4, "full": 16}
 """Measured requests (or conversations) of each trial."""
 
-_SHORT = Shape(prompt_tokens=256, output_tokens=16)
-
 
 def default_cells() -> tuple[Arm, ...]:
     """A sweep of every axis around one cell, small enough for two cores."""
-    sweep = [cells.closed(concurrency, _SHORT) for concurrency in (1, 2, 4, 8)]
+    sweep = [cells.closed(concurrency, cells.USUAL) for concurrency in (1, 2, 4, 8)]
     grid = [
         cells.closed(1, Shape(prompt_tokens=prompt, output_tokens=output))
         for prompt, output in ((64, 16), (512, 16), (64, 64), (512, 64))
@@ -57,8 +55,8 @@ def default_cells() -> tuple[Arm, ...]:
         cells.closed(1, Shape(prompt_tokens=512, output_tokens=8, hit_percent=share))
         for share in (0, 25, 50, 75, 100)
     ]
-    talk = cells.closed(1, _SHORT.model_copy(update={"turns": 3}))
-    return (*sweep, *grid, *hits, talk, cells.poisson(0.2, _SHORT))
+    talk = cells.closed(1, cells.USUAL.model_copy(update={"turns": 3}))
+    return (*sweep, *grid, *hits, talk, cells.poisson(0.2, cells.USUAL))
 
 
 class LatencyStudy(Study[ServedModel | Target]):
@@ -84,8 +82,8 @@ class LatencyStudy(Study[ServedModel | Target]):
         with_ceilings: bool = True,
     ) -> None:
         """Args: `loads` cells of `cells.closed` and `cells.poisson`, else a sweep of every axis; `urls` servers that
-        run already, worked through one after the other, else one is started for `model`; `requests` measured in
-        every trial, by default what `REQUESTS` says of the size.
+        run already, worked through one after the other, else one is started for `model` with `block_size`;
+        `requests` measured in every trial, by default what `REQUESTS` says of the size.
         """
         chosen = default_cells() if loads is None else tuple(loads)
         if not chosen:
@@ -97,15 +95,15 @@ class LatencyStudy(Study[ServedModel | Target]):
         if len(set(urls)) < len(urls):
             raise UsageError(f"Expected every server once, got {', '.join(urls)}.")
         self._requests = requests
-        self.base: dict[str, JsonValue] = {
-            **cells.base_load(),
-            "engine.model": model,
-            "engine.block_size": block_size,
-        }
+        self.base: dict[str, JsonValue] = {**cells.base_load(), "engine.model": model}
         if urls:
             self.base["engine.url"] = urls[0]
         else:
-            self.base |= {"engine.max_model_len": 8192, "engine.kv_cache_bytes": None}
+            self.base |= {
+                "engine.block_size": block_size,
+                "engine.max_model_len": 8192,
+                "engine.kv_cache_bytes": None,
+            }
         self.declared = frozenset(path for path in self.base if path.startswith(("load.", "harness."))) | (
             {"engine.url"} if urls else set()
         )
@@ -126,16 +124,14 @@ class LatencyStudy(Study[ServedModel | Target]):
         """Warm up, send one load, check what was reused; `InequalityError` where it is not what was asked."""
         factors = dict(context.factors)
         target = context.target if isinstance(context.target, Target) else from_served(context.target)
-        if factors["load.kind"] == cells.Load.NONE.value:
+        if factors["load.kind"] == cells.Load.NONE:
             return _measured_ceilings(target)
         shape = cells.shape_of(factors)
-        concurrency = int(cells.number(factors, "load.concurrency"))
-        requests = max(
-            int(spec.task.rpartition("-")[2]), 2 * concurrency
-        )  # fewer would be all ramp and drain
+        clients = cells.clients_of(factors)
+        # Fewer would be all ramp and drain.
+        requests = max(int(spec.task.rpartition("-")[2]), 2 * (clients or 1))
         # A server slower than the arrivals meets all of them at once.
-        is_open = factors["load.kind"] == cells.Load.POISSON.value
-        _check_pool(shape, requests if is_open else concurrency, target)
+        _check_pool(shape, clients or requests, target)
         loaded = target.client.run(
             lambda client: _send(client, factors, shape, requests, spec, target, context.salt)
         )
@@ -191,17 +187,17 @@ async def _send(
     )
     # Where no salt keeps trials apart, new words have to.
     seed = [spec.seed] if target.is_vllm else [spec.seed, *salt.encode()]
-    concurrency = int(cells.number(factors, "load.concurrency"))
     drawn = conversations(shape, requests + 1, target.vocabulary, seed)
     first, todo = drawn[0], drawn[1:]
     # One turn: it leaves the shared beginning in the cache, and the engine has run once at these lengths.
     await _warm_up(closed_loop(client, asking, shape, [Conversation(first.pieces[:1])], 1))
     meter = Meter(counters_of(target.device))
-    if factors["load.kind"] == cells.Load.POISSON.value:
+    clients = cells.clients_of(factors)
+    if clients is None:
         due = poisson_arrivals(cells.number(factors, "load.rate_per_s"), len(todo), [*seed, 1])
         loaded = await open_loop(client, asking, shape, todo, due)
     else:
-        loaded = await closed_loop(client, asking, shape, todo, concurrency)
+        loaded = await closed_loop(client, asking, shape, todo, clients)
     return replace(loaded, joules=meter.joules())
 
 

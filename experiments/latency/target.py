@@ -44,7 +44,7 @@ class Target:
 
 
 def from_served(served: ServedModel) -> Target:
-    """A model that the lab has started here: everything is known."""
+    """A model that the lab has started here: all is known but, with `auto`, the type of a model stored in float32."""
     dtype = served.dtype if served.dtype not in (None, "auto") else declared_dtype(served.folder.path)
     figures = None if dtype is None else read_figures(served.folder.path, dtype)
     return Target(

@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from benchmarks import client_live
-from benchmarks.client_live import Pair, alternate, verdict
-from benchmarks.client_peers import Reported
+from benchmarks.client_live import Pair, Waits, alternate, verdict, waits_in_words
+from benchmarks.client_peers import Call, Reported
 from benchmarks.client_process import Told, Watch
 from serving.errors import LabError, UsageError
 
@@ -17,21 +17,41 @@ Asked = list[tuple[str, Mapping[str, JsonValue]]]
 
 
 def pairs(*ratios: float) -> list[Pair]:
+    waits = Waits(ttft_s=None, tpot_s=None)
     return [
-        Pair(number=n, first="ours", ours=100 * ratio, ours_full=None, vllm=100, prompt_tokens=1)
+        Pair(
+            number=n,
+            first="ours",
+            ours=100 * ratio,
+            ours_full=None,
+            vllm=100,
+            ours_waits=waits,
+            vllm_waits=waits,
+            prompt_tokens=1,
+        )
         for n, ratio in enumerate(ratios)
+    ]
+
+
+def calls(*ttfts: float) -> list[Call]:
+    """One request each, with a tenth of its TTFT as TPOT; the last one brought a single token."""
+    return [
+        Call(place, ttft, [], None if place == len(ttfts) - 1 else ttft / 10, None)
+        for place, ttft in enumerate(ttfts)
     ]
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """The jobs in their order; ours answers half a percent faster."""
+    """The jobs in their order; ours answers half a percent faster, and its definition finds a later first token."""
     seen: Asked = []
 
     def told_by(client: str, job: Mapping[str, JsonValue], *, watch: Watch, timeout_s: float) -> Told:
         seen.append((client, job))
         rate = 100.5 if client == "ours" else 100.0
-        reported = Reported([], rate, 1.0, prompt_tokens=40, output_tokens=8)
+        later = 0.2 if client == "ours" else 0.0
+        told = calls(0.1 + later, 0.5 + later, 0.3 + later)
+        reported = Reported(told, rate, 1.0, prompt_tokens=40, output_tokens=8)
         return Told(reported=reported, logs=None, cpu_s_per_1000=None)
 
     monkeypatch.setattr(client_live, "told_by", told_by)
@@ -55,6 +75,24 @@ def test_an_interrupted_comparison_goes_on_with_the_next_pair(asked: Asked, tmp_
     assert len(asked) == 2 * 5
     with pytest.raises(UsageError, match=r"choose another --out"):
         alternate({**JOB, "streams": 3}, 5, tmp_path, 1.0)
+
+
+def test_both_sides_medians_are_kept_and_shown_in_every_pair_and_in_the_end(
+    asked: Asked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = alternate(JOB, 2, None, 1.0)
+    assert found[1].ours_waits.ttft_s == pytest.approx(0.5)
+    assert found[1].vllm_waits.tpot_s == pytest.approx(0.03)
+    words = "TTFT ours 500.00, vllm 300.00 ms; TPOT ours 50.00, vllm 30.00 ms"
+    assert capsys.readouterr().out.count(words) == 2
+    slower = found[1].model_copy(update={"ours_waits": Waits(ttft_s=0.7, tpot_s=None)})
+    assert (
+        waits_in_words([found[0], slower])
+        == "TTFT ours 600.00, vllm 300.00 ms; TPOT ours 50.00, vllm 30.00 ms"
+    )
+    assert (
+        waits_in_words(pairs(1.0)) == "TTFT ours unknown, vllm unknown ms; TPOT ours unknown, vllm unknown ms"
+    )
 
 
 def test_sides_that_were_asked_unequal_prompts_are_not_compared(

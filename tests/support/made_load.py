@@ -41,10 +41,17 @@ def exchange_of(
     )
 
 
-def loaded_of(exchanges: Sequence[Exchange], *, full_to_s: float) -> Loaded:
-    """These calls as one load of single turns, full from the first of them to `full_to_s`."""
-    calls = tuple(Sent(exchange, place, 0, 0, 0.0) for place, exchange in enumerate(exchanges))
-    return Loaded(calls, exchanges[0].timings.sent_ns, round(full_to_s * 1e9))
+def loaded_of(exchanges: Sequence[Exchange], *, full_to_s: float, clients: int = 1, turns: int = 1) -> Loaded:
+    """These calls as one load, full from the first of them to `full_to_s`.
+
+    `clients` that keep step have the calls in turn, and each begins a conversation anew after `turns` of them.
+    """
+    calls = []
+    for place, exchange in enumerate(exchanges):
+        step, client = divmod(place, clients)
+        talk, turn = divmod(step, turns)
+        calls.append(Sent(exchange, talk * clients + client, turn, 0, 0.0))
+    return Loaded(tuple(calls), exchanges[0].timings.sent_ns, round(full_to_s * 1e9))
 
 
 def record_of(arm: str, seed: int, measures: dict[str, Measure], **load: int | str) -> TrialRecord:

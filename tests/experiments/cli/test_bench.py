@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.errors import InequalityError
 from tests.support.command import Run, one_sentence
 from tests.support.stub import running_stub
 
@@ -72,7 +73,13 @@ def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_pat
         (("-c", "1,1"), "every load once"),
         (("-c", "", "--rate", "1e-300"), "as name"),
         (("--device", "tpu"), "--device takes cpu or cuda"),
+        (
+            ("--device", "cpu", "--url", "http://example.org"),
+            "a --url on this machine, and none such is given",
+        ),
+        (("--files", "x", "--dtype", "float32"), "Give --device cpu or cuda with --files"),
         (("--dtype", "int8", "--files", "x"), "--dtype takes float32, bfloat16, float16"),
+        (("--block-size", "16"), "one at a --url has its own"),
         (("--url", "http://me:secret@127.0.0.1:1"), "without a user or password"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "refused",
@@ -84,3 +91,63 @@ def test_a_load_that_cannot_be_is_refused_before_anything_starts(
     one_sentence(done, sentence)
     assert done.code == 2 and not (tmp_path / "run").exists()
     assert "secret" not in done.err
+
+
+@pytest.mark.parametrize("device", [None, "cpu", "cuda"])
+def test_the_energy_of_a_local_server_is_only_counted_where_it_is_said_to_compute(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str | None
+) -> None:
+    metered: list[str | None] = []
+
+    def counters_of(asked: str | None) -> tuple[()]:
+        metered.append(asked)
+        return ()
+
+    monkeypatch.setattr("experiments.latency.study.counters_of", counters_of)
+    with running_stub("completing") as stub:
+        words = [] if device is None else ["--device", device]
+        done = ctxlab("bench", "--url", stub.base_url, *QUICK, "-c", "1", "--out", tmp_path / "run", *words)
+    assert done.code == 0, done.err
+    assert metered == [device, device]  # the cell, and the same again
+
+
+def test_every_page_of_a_run_names_the_command_that_measures_it_again(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-of-mine")
+    folder = tmp_path / "all" / "a"
+    with running_stub("completing") as stub:
+        url = ("--url", stub.base_url)
+        run = ("bench", *url, *QUICK, "--chat", "--out", folder)
+        assert ctxlab(*run, "--api-key-env", "MY_KEY", "--csv", "--json").code == 0
+        words = f"bench --url {stub.base_url} --concurrency 1,2 --prompt 40 --output 3 --requests 2 --repeats 1 --chat"
+        command = f".venv/bin/ctxlab {words} --out runs/a"
+        assert command in (folder / "report.html").read_text()
+        assert ctxlab("report", folder).code == 0
+        assert command in (folder / "report.html").read_text()
+        assert ctxlab("index", folder.parent, "--out", tmp_path / "site").code == 0
+        assert command in (tmp_path / "site" / "a" / "report.html").read_text()
+        assert b"MY_KEY" not in (folder / "run.json").read_bytes()
+        stub.all_logs()
+        # The same question in other words goes on in the same folder, where nothing is left to do.
+        assert ctxlab("bench", "--chat", *QUICK, *url, "--out", folder).code == 0
+        assert stub.all_logs() == []
+
+
+def test_what_is_not_equal_is_what_the_person_sees_whatever_was_finished_before(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_stub("completing-liar") as liar:
+        done = ctxlab("bench", "--url", liar.base_url, *QUICK, "--out", tmp_path / "none", "--csv")
+    assert done.code == 1
+    assert "0 % asked: expected 0 to 0" in done.err and "no finished trial" not in done.err
+    assert not (tmp_path / "none" / "report.html").exists()
+
+    def verify(*_arguments: object) -> None:
+        raise InequalityError("a share", expected="at most 100 %", got="120 %")
+
+    monkeypatch.setattr("experiments.latency.study.LatencyStudy.verify", verify)
+    with running_stub("completing") as stub:
+        done = ctxlab("bench", "--url", stub.base_url, *QUICK, "--out", tmp_path / "all", "--csv")
+    assert done.code == 1 and "a share: expected at most 100 %, got 120 %" in done.err
+    assert (tmp_path / "all" / "report.html").exists() and (tmp_path / "all" / "requests.csv").exists()

@@ -88,6 +88,31 @@ def test_calls_that_settling_leaves_out_still_count_while_the_load_is_full() -> 
     assert found["full_output_tokens_per_s"] == pytest.approx(tokens / 2, rel=0.05)
 
 
+def talks(*, slow: int) -> Loaded:
+    """Eight clients and two rounds of conversations with three turns: a first turn takes twice a later one's time.
+
+    All vary by a tenth, and the first turns of the first `slow` conversations take five times as long as the others'.
+    """
+    calls = []
+    for place in range(48):
+        noise = 1 + 0.1 * ((3 * place + 2) % 5 - 2) / 2
+        takes = (1.0 if place // 8 % 3 else 2.0) * noise * (5 if place < slow else 1)
+        calls.append(exchange_of(sent_s=place, arrivals_s=(takes / 2, takes)))
+    return loaded_of(calls, full_to_s=60, clients=8, turns=3)
+
+
+def test_first_turns_that_are_cold_every_time_are_no_warm_up() -> None:
+    found = measures_of(talks(slow=0), SHAPE, None)
+    assert (found["requests"], found["settling_requests"], found["steady"]) == (48, 0, True)
+    assert found["ttft_mean_s"] == pytest.approx((1.0 + 0.5 + 0.5) / 3, rel=0.01)
+
+
+def test_a_warm_up_takes_its_conversations_with_all_their_turns() -> None:
+    found = measures_of(talks(slow=3), SHAPE, None)
+    assert (found["requests"], found["settling_requests"], found["steady"]) == (39, 9, True)
+    assert found["ttft_mean_s"] == pytest.approx((1.0 + 0.5 + 0.5) / 3, rel=0.01)
+
+
 def test_an_answer_without_a_token_leaves_the_others_at_their_places() -> None:
     none = exchange_of(arrivals_s=(1,))
     silent = none.model_copy(

@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from experiments.framework import Arm, Size, StoppedError, publish, run_study
-from experiments.framework.records import count_attempts, read_records
+from experiments.framework import Arm, RunOptions, Size, StoppedError, publish, run_study
+from experiments.framework.records import RunFolder, count_attempts, read_records
+from experiments.framework.runner import identify
+from experiments.framework.statistics import smallest_detectable
 from experiments.framework.study import TrialContext, TrialSpec
+from experiments.framework.trials import Measure
 from experiments.latency import cells
 from experiments.latency.analysis import analyse
 from experiments.latency.compare import compare_runs, comparison_table
@@ -126,6 +129,70 @@ def test_two_runs_are_compared_cell_by_cell_and_seed_by_seed(folder: Path) -> No
     assert len(comparison_table(found).rows) == len(found.differences)
 
 
+def made_run(folder: Path, seeds: int, times: dict[str, Sequence[float]]) -> Path:
+    """A run of one cell with these measures, one value a seed."""
+    identity, diff = identify(study("http://x"), Size(name="tiny", tasks=1, seeds=seeds), RunOptions())
+    with RunFolder.open(folder, identity, diff) as run_folder:
+        for seed in range(seeds):
+            measures: dict[str, Measure] = {name: values[seed] for name, values in times.items()}
+            run_folder.append(record_of(LOADS[0].name, seed, measures))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("seeds", "measures", "verdict"),
+    [
+        (5, ("ttft_p50_s",), "no: 6 seeds are needed"),
+        (6, ("ttft_p50_s",), "yes"),
+        (6, ("ttft_p50_s", "tpot_mean_s"), "no: 7 seeds are needed"),
+        (7, ("ttft_p50_s", "tpot_mean_s"), "yes"),
+    ],
+)
+def test_a_difference_in_every_seed_is_told_apart_where_that_is_no_chance_for_so_many_rows(
+    tmp_path: Path, seeds: int, measures: tuple[str, ...], verdict: str
+) -> None:
+    before = made_run(
+        tmp_path / "a", seeds, {name: [1.0 + seed / 9 for seed in range(9)] for name in measures}
+    )
+    after = made_run(
+        tmp_path / "b", seeds, {name: [2.0 + seed / 8 for seed in range(9)] for name in measures}
+    )
+    found = compare_runs(before, after)
+    assert all(difference.effect.interval.excludes_zero for difference in found.differences)
+    assert [row[-1] for row in comparison_table(found).rows] == [verdict] * len(measures)
+
+
+def test_a_difference_that_may_be_chance_says_what_would_have_been_found(tmp_path: Path) -> None:
+    noise = (0.1, -0.1, 0.2, -0.2, 0.1, -0.1, 0.05)
+    before = made_run(tmp_path / "a", 7, {"ttft_p50_s": [1.0] * 7, "tpot_mean_s": [1.0] * 7})
+    after = made_run(
+        tmp_path / "b", 7, {"ttft_p50_s": [1.0 + more for more in noise], "tpot_mean_s": [1.0] * 7}
+    )
+    found = compare_runs(before, after)
+    alone = smallest_detectable(noise)
+    as_one_of_two = found.differences[0].effect.detectable
+    assert alone is not None and as_one_of_two is not None and as_one_of_two > alone
+    assert [row[-1] for row in comparison_table(found).rows] == [
+        f"no: the run would have found {as_one_of_two:.2g}",
+        "no: all pairs are alike, so what the run would have found is not known",
+    ]
+
+
+def test_runs_that_differ_in_the_number_of_requests_are_told_so(stub: Stub, tmp_path: Path) -> None:
+    for requests in (2, 3):
+        made = LatencyStudy(
+            "m",
+            loads=LOADS[:1],
+            urls=(stub.base_url,),
+            requests=requests,
+            with_ceilings=False,
+            sizes=(Size(name="tiny", tasks=1, seeds=1),),
+        )
+        run(made, tmp_path / str(requests))
+    with pytest.raises(UsageError, match=r"share no cell and seed: .* the same number of requests"):
+        compare_runs(tmp_path / "2", tmp_path / "3")
+
+
 def test_runs_of_unlike_machines_engines_and_code_say_so(folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
@@ -187,6 +254,11 @@ def test_the_ceilings_are_measured_once_whatever_the_number_of_servers() -> None
     assert [arm.name for arm in made.arms] == [LOADS[0].name, "ceilings", "again", f"s2-{LOADS[0].name}"]
 
 
+def test_only_an_engine_that_is_started_is_asked_for_blocks_of_a_size() -> None:
+    assert LatencyStudy("m", block_size=16).base["engine.block_size"] == 16
+    assert "engine.block_size" not in LatencyStudy("m", urls=("http://a",)).base
+
+
 @pytest.mark.parametrize(
     ("load", "sentence"),
     [
@@ -235,6 +307,26 @@ def test_a_client_that_was_late_is_named_in_the_conclusion() -> None:
 
     assert "the client itself sent a request 0.2 s after it was due" in conclusion(0.2)
     assert "client itself" not in conclusion(0.01)
+
+
+@pytest.mark.parametrize(
+    ("ceilings_at", "work", "why"),
+    [
+        (None, {"prefill_flop": 1e9}, "No ceiling was measured, so no share"),
+        (0, {}, "Ceilings were measured, but the account of the work does not fit this model"),
+        (1, {"prefill_flop": 1e9}, "No seed has both a load and the ceilings yet, so no share"),
+    ],
+)
+def test_where_no_floor_is_told_the_conclusion_says_why(
+    ceilings_at: int | None, work: dict[str, Measure], why: str
+) -> None:
+    records = [
+        record_of(LOADS[0].name, 0, {"ttft_mean_s": 1.0, "prefill_bytes": 1e6, "late_max_s": 0.0} | work)
+    ]
+    if ceilings_at is not None:
+        reached = {"ceiling_bytes_per_s": 1e9, "ceiling_flop_per_s": 1e10}
+        records.append(record_of(cells.CEILINGS, ceilings_at, reached, kind="none"))
+    assert why in analyse(LOADS, records).conclusion
 
 
 def test_a_server_that_reports_more_reuse_than_was_asked_stops_the_run(tmp_path: Path) -> None:
