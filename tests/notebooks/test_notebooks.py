@@ -35,7 +35,7 @@ LESSONS = {
     "05_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
     "06_status_bar": Lesson("are the bar's and", most_cells=16),
     "07_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
-    "08_latency": Lesson("of the time that the machine needs at least", most_cells=14, attaches=True),
+    "08_latency": Lesson("% of the time measured", most_cells=14, attaches=True),
 }
 
 
