@@ -9,7 +9,10 @@ from typing import NamedTuple
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat.v4 import new_code_cell
 
+from notebooks.blank import answers, blank_copies, without
 from tests.support.tiny_weights import write_tiny_weights
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +38,7 @@ LESSONS = {
     "05_attention": Lesson("the smallest p that 3 seeds can give", most_cells=16, stand_in="smollm2-135m"),
     "06_status_bar": Lesson("are the bar's and", most_cells=16),
     "07_budgets_gates_manifests": Lesson("another policy: historical", most_cells=16),
-    "08_latency": Lesson("of the time that the machine needs at least", most_cells=14, attaches=True),
+    "08_latency": Lesson("% of the time measured", most_cells=14, attaches=True),
 }
 
 
@@ -83,6 +86,38 @@ def test_the_course_lists_its_lessons_in_order() -> None:
     assert [name for name in listed if name.endswith(".ipynb")] == [path.name for path in NOTEBOOKS]
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_every_exercise_of_a_lesson_has_an_answer_that_can_be_taken_out(path: Path) -> None:
+    sources = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    numbers = [re.findall(r"# Exercise (\d+)\. ", source) for source in sources]
+    assert [int(one) for of_cell in numbers for one in of_cell] == list(range(1, sum(map(len, numbers)) + 1))
+    for source, of_cell in zip(sources, numbers, strict=True):
+        assert len(answers(source)) >= len(of_cell)
+
+
+def test_blank_copies_are_the_course_without_its_answers(tmp_path: Path) -> None:
+    blank_copies(tmp_path / "mine")
+    for path in NOTEBOOKS:
+        lesson, copy = (
+            nbformat.read(at / path.name, as_version=4) for at in (path.parent, tmp_path / "mine")
+        )
+        for cell, blank in zip(lesson.cells, copy.cells, strict=True):
+            found = answers(cell.source) if cell.cell_type == "code" else []
+            assert blank.source.count("...") - cell.source.count("...") >= len(found)
+            assert (blank == cell) is (found == [])
+    assert (tmp_path / "mine" / "README.md").is_file()
+    assert (tmp_path / "mine" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+
+
+def test_an_answer_is_taken_out_and_its_form_stays() -> None:
+    source = "# Exercise 1.\nmine = {\n    'a': 1,\n}\n\ndef mine_too(n, m=2):\n    return n\n\nmine_3 = 3\nother = 4"
+    for answer in reversed(answers(source)):
+        source = without(source, answer)
+    assert source == (
+        "# Exercise 1.\nmine = {'a': ...}\n\ndef mine_too(n, m=2):\n    ...\n\nmine_3 = ...\nother = 4"
+    )
+
+
 @pytest.mark.parametrize("path", [runs(path) for path in NOTEBOOKS])
 def test_a_lesson_runs_from_top_to_bottom(
     path: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
@@ -110,14 +145,20 @@ def links(text: str) -> list[str]:
 
 
 def printed(path: Path, names: Mapping[str, str] | None = None) -> str:
-    """All that the lesson prints; an exercise whose check fails raises instead. `names` replaces strings.
+    """All that the lesson prints, run in its own folder as Jupyter runs it. `names` replaces strings.
 
-    It runs in the lesson's own folder, as Jupyter runs it.
+    Fails where the check of an exercise refuses the answer, or is content without one.
     """
     notebook = nbformat.read(path, as_version=4)
     for cell in notebook.cells:
         for name, other in (names or {}).items():
             cell.source = cell.source.replace(json.dumps(name), json.dumps(other))
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
+    with client.setup_kernel():
+        for place, cell in enumerate(notebook.cells):
+            for answer in answers(cell.source) if cell.cell_type == "code" else ():
+                with pytest.raises(CellExecutionError):
+                    client.execute_cell(new_code_cell(without(cell.source, answer)), place)
+            client.execute_cell(cell, place)
     outputs = (output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs)
     return "".join(output.get("text", "") for output in outputs)
