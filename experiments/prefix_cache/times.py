@@ -113,7 +113,7 @@ def foretold_table(rows: Sequence[Foretold]) -> Table:
             "median, s",
             "predicted, s",
             "predicted − median, s",
-            "of it",
+            "of the median",
         ),
         rows=tuple(
             (

@@ -17,7 +17,7 @@ from serving.client import ChatRequest, ErrorKind, ExchangeError, Request
 from serving.models import ModelFolder
 from tests.support.caching_client import CachingClient
 from tests.support.made_record import made_record
-from tests.support.scripted import ScriptedStream
+from tests.support.scripted_client import ScriptedStream
 from tests.support.tiny_model import write_tiny_folder
 
 BLOCK = 16
