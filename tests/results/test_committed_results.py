@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.chat_template import ChatTemplateReplayStudy
+from experiments.chat_template import ChatTemplateReadingStudy, ChatTemplateReplayStudy
 from experiments.attention.study import AttentionStudy
 from experiments.framework.manifests import read_manifests
 from experiments.framework.records import read_records, read_run, read_violations
@@ -37,6 +37,7 @@ STUDIES = {
         ToolCallingStudy,
         ToolCallingCostStudy,
         ChatTemplateReplayStudy,
+        ChatTemplateReadingStudy,
     )
 }
 ENGINES = {
@@ -51,6 +52,7 @@ ENGINES = {
     "tool-calling": "vllm",
     "tool-calling-cost": "vllm",
     "chat-template-replay": "vllm",
+    "chat-template-reading": "vllm",
 }
 PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost", "tool-calling-cost", "chat-template-replay")
 """Studies whose every call is predicted."""
