@@ -26,16 +26,17 @@ from experiments.framework import (
 from experiments.framework.arms import NULL_REBUILD, whole_number
 from experiments.framework.measured import call_record, check_rebuilt, require_refused
 from experiments.framework.served_model import ServedModel
-from experiments.tool_calling.names import REFUSED
+from experiments.tool_calling.measures import refusal
 from serving.assembler import ContextPolicy, HandOff
 from serving.call import DecodeOptions
 from serving.chat import TemplateRefusesError
-from serving.client import Exchange
 from serving.errors import LabError
 from serving.models import reasons
 
 NULL_SEEDS: Final = 5
 """Tasks of each kind that the null arm repeats."""
+GRADED: Final = ("success",)
+"""There are no calls to grade: the answer alone is right or not."""
 _NOT_HERE: Final = (IDS_KEPT, THINKING_OFF, DROPPED)
 """Nothing is generated before the question, so there are no ids to keep; and no arm here thinks."""
 
@@ -93,14 +94,14 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
                 script.request(task.story.calls - 1), ContextPolicy(), decode, salt=context.salt
             )
         except TemplateRefusesError as refused:
-            return _refused(str(refused))
+            return refusal(str(refused), graded=GRADED)
         if isinstance(started, HandOff):
             raise LabError(
                 f"A question needs {started.needed} tokens of {started.budget}: serve a longer context."
             )
         call = started.finish()
         if call.exchange.error is not None:
-            return _refused(call.exchange.error.sentence, require_refused(call.exchange))
+            return refusal(call.exchange.error.sentence, require_refused(call.exchange), graded=GRADED)
         fixed, answer = prove_run(sent, target.block_size), call.exchange.text.strip()
         return TrialOutcome(
             exchanges=(call.exchange,),
@@ -127,13 +128,3 @@ class ChatTemplateReadingStudy(Study[ServedModel]):
     def analyse(self, records: Sequence[TrialRecord]) -> Analysis:
         """Right answers beside lost tokens, by arm; every sentence is computed."""
         return analyse(self.arms, records)
-
-
-def _refused(words: str, *exchanges: Exchange) -> TrialOutcome:
-    """What the template or the server would not take is a finding, and no right answer."""
-    return TrialOutcome(
-        exchanges=exchanges,
-        succeeded=False,
-        measures={REFUSED: words, "success": False},
-        outcome=f"refused: {words}",
-    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from experiments.agent.callform import CallForm
 from experiments.agent.collected import CollectedTurn
@@ -20,6 +21,10 @@ from experiments.workloads.tool_prompts import ToolPrompt
 from serving.client import Exchange
 
 CountTokens = Callable[[str], int]
+GRADES: Final = tuple(
+    f"{view}{name}" for view in ("", NATIVE_ONLY) for name in ("success", "exact", "right_stop")
+)
+"""What a turn can reach, with all forms of calls read and with the template's own alone."""
 
 
 def turn_of(collected: CollectedTurn) -> Turn:
@@ -95,9 +100,8 @@ def times(collected: CollectedTurn) -> dict[str, Measure]:
     }
 
 
-def refusal(words: str, *exchanges: Exchange) -> TrialOutcome:
-    """A conversation that the template or the server would not take is a finding, and no right answer."""
-    graded = (f"{view}{name}" for view in ("", NATIVE_ONLY) for name in ("success", "exact", "right_stop"))
+def refusal(words: str, *exchanges: Exchange, graded: Sequence[str] = GRADES) -> TrialOutcome:
+    """A conversation that the template or the server would not take is a finding, and no grade of it is reached."""
     return TrialOutcome(
         exchanges=exchanges,
         succeeded=False,
