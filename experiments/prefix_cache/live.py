@@ -16,21 +16,7 @@ from experiments.agent.protocols import ModelCaller
 from experiments.agent.rebuilding import RebuildingCaller
 from experiments.agent.settings import TurnSettings
 from experiments.agent.tokenin import TokenInCaller
-from experiments.agent.tools import (
-    CALLS_ALONE,
-    FINISH,
-    Failure,
-    FileTools,
-    GroupName,
-    Toolbox,
-    Workspace,
-    World,
-    build_toolbox,
-    finish_tool,
-)
-from experiments.agent.tools.definitions import OnePath, ReadFile
-from experiments.agent.tools.outcome import Reply
-from experiments.agent.tools.tool import ALL_STAGES, tool
+from experiments.agent.tools import CALLS_ALONE, FINISH
 from experiments.framework import (
     Analysis,
     Size,
@@ -45,11 +31,11 @@ from experiments.framework.measured import call_record, check_rebuilt, decode_of
 from experiments.framework.served_model import ServedModel, check_pool
 from experiments.framework.trials import total
 from experiments.prefix_cache.arms import APPEND_ONLY, ARMS, BASE
+from experiments.prefix_cache.folder import question_tools
 from experiments.prefix_cache.live_analysis import analyse
 from experiments.prefix_cache.replay import Way
 from experiments.prefix_cache.sabotage import faults_of, time_of
 from experiments.workloads.file_questions import FileQuestion, file_question
-from experiments.workloads.file_tour import SNAPSHOT
 from serving.assembler import (
     RequestContext,
     Trajectory,
@@ -71,13 +57,10 @@ LIVE: Final = (
 )
 """Arms of the replay whose effect on the work itself is in question, or that are worth a look as what costs most."""
 
-LOOKING: Final = frozenset({"list_dir", "find_files", "grep", "count_lines", "outline"})
-"""The file tools beside the one that reads."""
-
 SYSTEM: Final = (
     "You find things out in the files of a project. Call one tool at a time, such as "
-    '{"name": "read_file", "arguments": {"path": "docs/planner.md"}}, until you have seen every file that you '
-    "need. Then call finish with one line that has the values that were asked for, and nothing else."
+    '{"name": "read_file", "arguments": {"path": "docs/planner.md"}}, until you have read every file that the '
+    "question names. Then call finish with the values."
 )
 
 
@@ -164,7 +147,7 @@ class Asking:
 def work_on(question: FileQuestion, asking: Asking, target: ServedModel) -> CollectedTurn:
     """One turn of the agent loop over the frozen folder; raises as `run_turn` does."""
     way = asking.way
-    tools = folder_tools()
+    tools = question_tools(question)
     settings = TurnSettings(
         context=RequestContext(tenant="lab", actor="study", now=time_of(0)),
         window=way.window or target.max_model_len,
@@ -182,25 +165,6 @@ def work_on(question: FileQuestion, asking: Asking, target: ServedModel) -> Coll
     start = Trajectory(system=SYSTEM, tools=tools.specs, turns=())
     caller = caller_of(way, target)
     return collect(run_turn(caller, tools, start, question.text, settings))
-
-
-def folder_tools() -> Toolbox:
-    """The tools that read the frozen folder and the one that answers, the same in every trial.
-
-    `read_file` takes a path and nothing else: small models fill in every number that they may, and read one line.
-    """
-    workspace = Workspace(SNAPSHOT)
-    files = FileTools(workspace)
-    others = build_toolbox((GroupName.FILES,), World(workspace=workspace)).tools
-    whole = tool(
-        "read_file",
-        "Read a whole text file.",
-        OnePath,
-        lambda asked: Reply(files.answer("read_file", ReadFile(path=asked.path))),
-        failures=(Failure.NOT_FOUND, Failure.REFUSED),
-        stages=ALL_STAGES,
-    )
-    return Toolbox((whole, *(one for one in others if one.name in LOOKING), finish_tool()))
 
 
 def caller_of(way: Way, target: ServedModel) -> ModelCaller:

@@ -39,19 +39,21 @@ class FileQuestion(Record):
 
 FACTS: Final = (
     Fact(path="config/planner.ini", asks="the minutes of a hold", value="30"),
-    Fact(path="config/intake.ini", asks="the seconds between two looks for mail", value="60"),
-    Fact(path="config/intake.ini", asks="the hours after which a request is stale", value="48"),
-    Fact(path="config/billing.ini", asks="the time at which invoices are sent", value="02:30"),
+    Fact(path="config/intake.ini", asks="poll_seconds", value="60"),
+    Fact(path="config/intake.ini", asks="stale_after_hours", value="48"),
+    Fact(path="config/billing.ini", asks="the time (at) of [send]", value="02:30"),
+    Fact(path="data/rates.csv", asks="the rate of summer", value="2.40"),
+    Fact(path="data/rates.csv", asks="the rate of winter", value="1.10"),
     Fact(path="data/berths.csv", asks="the length of berth 8", value="18"),
-    Fact(path="data/berths.csv", asks="the fuel distance of berth 6", value="35"),
-    Fact(path="data/rates.csv", asks="the rate in summer", value="2.40"),
-    Fact(path="data/rates.csv", asks="the rate in winter", value="1.10"),
-    Fact(path="logs/planner.log", asks="the request that held berth 7 at 09:43", value="R-121"),
-    Fact(path="logs/planner.log", asks="the time at which a hold expired", value="09:42"),
-    Fact(path="logs/billing.log", asks="the invoice that was sent", value="I-2041"),
-    Fact(path="logs/intake.log", asks="the length in the first mail", value="11"),
+    Fact(path="data/berths.csv", asks="the length of berth 7", value="14"),
+    Fact(path="data/berths.csv", asks="the fuel_distance of berth 6", value="35"),
+    Fact(path="data/berths.csv", asks="the fuel_distance of berth 5", value="40"),
+    Fact(path="docs/incidents.md", asks="the date of the double-booked berth", value="2026-01-17"),
+    Fact(path="docs/incidents.md", asks="the date of the invoices sent twice", value="2025-11-03"),
 )
-"""No value is a number that a list or a count of three would bring into an answer by itself."""
+"""Asked for in the file's own words, and none of them in a log: a model of 1.5B reads a log again and again, and what
+it cannot do under any arm tells nothing of arms. No value is a number that a list or a count of three would bring into
+an answer by itself."""
 
 
 def file_question(number: int, seed: int = 0) -> FileQuestion:
@@ -65,10 +67,10 @@ def file_question(number: int, seed: int = 0) -> FileQuestion:
         raise UsageError(f"Expected a number and a seed of 0 or more, got {number} and {seed}.")
     block, place = divmod(number, len(FACTS) // FACTS_ASKED)
     facts = _dealt(draws(f"file-questions/{block}", seed))[place]
-    listed = "; ".join(f"in {fact.path}, {fact.asks}" for fact in facts)
+    listed = "; ".join(f"{fact.asks} in {fact.path}" for fact in facts)
     return FileQuestion(
-        text=f"Read these {len(facts)} files one after another, and then answer with one line that has these "
-        f"{len(facts)} values: {listed}.",
+        text=f"Read these {len(facts)} files one after another, and then finish with these {len(facts)} values: "
+        f"{listed}.",
         facts=facts,
     )
 
@@ -85,4 +87,4 @@ def _dealt(rng: random.Random) -> list[tuple[Fact, ...]]:
 
 def _holds(answer: str, value: str) -> bool:
     """Whether the value stands in the answer and is no part of a longer number, time or name."""
-    return re.search(rf"(?<![\w.:-]){re.escape(value)}(?![\w:]|[-.]\d)", answer) is not None
+    return re.search(rf"(?<![\w.:-]){re.escape(value)}(?!\w|[-.:]\d)", answer) is not None

@@ -13,6 +13,7 @@ from experiments.framework.arms import NULL_REBUILD, resolve
 from experiments.framework.served_model import ServedModel
 from experiments.prefix_cache import PrefixCacheLiveStudy
 from experiments.prefix_cache.arms import APPEND_ONLY
+from experiments.prefix_cache.folder import question_tools
 from experiments.prefix_cache.live import LIVE
 from experiments.workloads.file_questions import FileQuestion, file_question
 from serving.errors import InequalityError
@@ -34,14 +35,15 @@ def read(path: str) -> str:
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
-def finish(answer: str) -> str:
-    return f"<tool_call>\n{json.dumps({'name': 'finish', 'arguments': {'answer': answer}})}\n</tool_call>"
+def finish(*values: str) -> str:
+    arguments = dict(zip(("first", "second", "third"), values, strict=True))
+    return f"<tool_call>\n{json.dumps({'name': 'finish', 'arguments': arguments})}\n</tool_call>"
 
 
 def right(question: FileQuestion) -> list[str]:
     return [
         *(read(fact.path) for fact in question.facts),
-        finish(", ".join(fact.value for fact in question.facts)),
+        finish(*(fact.value for fact in question.facts)),
     ]
 
 
@@ -83,11 +85,31 @@ def test_the_window_loses_the_question_before_the_answer(folder: Path) -> None:
 
 
 def test_a_wrong_answer_fails_its_task_and_its_repeats_are_counted(folder: Path) -> None:
-    path = QUESTION.facts[0].path
-    outcome, _ = work(folder, APPEND_ONLY, [read(path), read(path), finish("I do not know.")])
+    reads = [read(fact.path) for fact in QUESTION.facts]
+    outcome, _ = work(folder, APPEND_ONLY, [reads[0], *reads, finish("I", "do not", "know")])
     assert not outcome.succeeded
     assert outcome.measures["facts_found"] == 0
-    assert (outcome.measures["tool_calls"], outcome.measures["repeated_calls"]) == (3, 1)
+    assert (outcome.measures["tool_calls"], outcome.measures["repeated_calls"]) == (5, 1)
+
+
+def test_no_answer_is_taken_before_every_file_was_read_and_each_result_names_the_next_step(
+    folder: Path,
+) -> None:
+    values = [fact.value for fact in QUESTION.facts]
+    outcome, client = work(folder, APPEND_ONLY, [finish(*values), *right(QUESTION)])
+    assert outcome.succeeded
+    assert outcome.measures["iterations"] == 5, "an answer that was guessed ended the work"
+    said = [str(request.messages[-1]["content"]) for request in client.requests[1:]]  # type: ignore[union-attr]
+    paths = [fact.path for fact in QUESTION.facts]
+    assert f"{paths[0]} has not been read yet" in said[0]
+    hints = [f"read_file {paths[1]}", f"read_file {paths[2]}", "finish, with all values"]
+    assert all(text.endswith(f"[next: {hint}]") for text, hint in zip(said[1:], hints, strict=True))
+    assert not any(value in hint for value in values for hint in hints)
+
+
+def test_the_tools_are_told_alike_whatever_the_question() -> None:
+    first, *others = (question_tools(file_question(number)).specs for number in range(4))
+    assert all(specs == first for specs in others)
 
 
 def test_a_model_that_never_answers_gave_up_and_failed(folder: Path) -> None:

@@ -38,6 +38,7 @@ def test_every_question_needs_three_files_and_no_two_are_the_same() -> None:
         ("300, 02:30, 2.40", False),
         ("30, 02:30, 12.40", False),
         ("30, 02:30:00, 2.405", False),
+        ("30: of a hold; 02:30: send; 2.40: summer", True),
         ("", False),
         (None, False),
     ],
