@@ -40,7 +40,7 @@ def ttft(
     Prints the coefficients with 95 % intervals over tasks and seeds, and the error on requests that the fit had
     not seen. The model turns tokens that a cache would have kept into milliseconds (ctxlab lint --ttft).
 
-    Example: ctxlab ttft results/prefix-cache/qwen2.5-coder-0.5b-timing --out results/ttft/qwen2.5-coder-0.5b
+    Example: ctxlab ttft results/prefix-cache/qwen2.5-coder-0.5b-times --out results/ttft/qwen2.5-coder-0.5b
     """
     from serving.explain.ttft import Loss, judge_ttft
 

@@ -16,7 +16,7 @@ from serving.client import Exchange
 from serving.errors import UsageError
 from tests.support.tiny_model import write_tiny_folder
 
-REFERENCE = Path(__file__).parents[3] / "results" / "prefix-cache" / "qwen2.5-coder-0.5b-timing"
+REFERENCE = Path(__file__).parents[3] / "results" / "prefix-cache" / "qwen2.5-coder-0.5b-times"
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +116,12 @@ def test_a_record_of_another_template_is_refused(renderer: ChatRenderer) -> None
 
 def test_a_call_of_a_run_folder_is_found_by_its_place() -> None:
     call = recorded_call(f"{REFERENCE}:2.5")
-    assert call.name == "null-rebuild, call 5"
+    assert call.name == "append-only, call 5"
     assert recorded_call(f"{REFERENCE}:2").exchange == recorded_call(f"{REFERENCE}:2.5").exchange
     with pytest.raises(UsageError, match="a call below 6 of record 2"):
         recorded_call(f"{REFERENCE}:2.6")
-    with pytest.raises(UsageError, match="a record below 70"):
-        recorded_call(f"{REFERENCE}:70")
+    with pytest.raises(UsageError, match="a record below 100"):
+        recorded_call(f"{REFERENCE}:100")
     with pytest.raises(UsageError, match="not a run folder"):
         recorded_call(str(REFERENCE.parent))
 

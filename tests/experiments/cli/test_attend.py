@@ -68,7 +68,7 @@ def test_a_wrong_question_is_refused_in_one_sentence(arguments: tuple[str, ...],
 
 
 def test_a_recorded_call_has_its_answer_already(tiny: str) -> None:
-    run = Path(__file__).parents[3] / "results" / "prefix-cache" / "qwen2.5-coder-0.5b-timing"
+    run = Path(__file__).parents[3] / "results" / "prefix-cache" / "qwen2.5-coder-0.5b-times"
     done = ctxlab("attend", "-m", tiny, "--exchange", f"{run}:0.5", "--generate", "4", **ONE_THREAD)
     assert "leave out --generate" in one_error(done)
 

@@ -19,6 +19,6 @@ def test_the_manifest_still_has_the_schema_that_is_written_down() -> None:
 
 def test_a_manifest_of_schema_0_keeps_its_id() -> None:
     """Runs of before are still read; their ids are hashes over the fields that there were."""
-    manifest = next(read_manifests(Path("results/prefix-cache/qwen2.5-coder-0.5b-timing")))
+    manifest = next(read_manifests(Path(__file__).with_name("run_of_schema_0")))
     assert manifest.schema_version == 0
     assert MANIFEST_SCHEMA == 1
