@@ -123,13 +123,19 @@ class RunFolder:
     def open(path: Path, identity: RunIdentity, diff: ArmDiff) -> Iterator[RunFolder]:
         """Create the folder, or take up an interrupted run of the same identity.
 
-        Raises `UsageError` when another process holds it, when it belongs to other arguments (naming each
-        that differs) and when it holds something that is not a run.
+        A new folder whose run fails before its first trial is taken away again: nothing is in it. Raises
+        `UsageError` when another process holds it, when it belongs to other arguments (naming each that differs)
+        and when it holds something that is not a run.
         """
+        was_there = path.exists()
         path.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             stack.enter_context(_exclusive(path))
-            info = _take_up(path, identity) if (path / RUN).exists() else _create(path, identity, diff)
+            if (path / RUN).exists():
+                info = _take_up(path, identity)
+            else:
+                info = _create(path, identity, diff)
+                stack.enter_context(_gone_if_untried(path, keep=was_there))
             journals = (
                 stack.enter_context(Journal(path / RECORDS)),
                 stack.enter_context(Journal(path / ATTEMPTS)),
@@ -310,6 +316,20 @@ def _exclusive(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _gone_if_untried(path: Path, *, keep: bool) -> Iterator[None]:
+    """On an error, takes the files away if no trial was begun, and the folder unless `keep`."""
+    try:
+        yield
+    except BaseException:
+        if not (path / ATTEMPTS).exists() or not (path / ATTEMPTS).stat().st_size:
+            for name in (RUN, RECORDS, ATTEMPTS, VIOLATIONS, MANIFESTS, LOCK):
+                (path / name).unlink(missing_ok=True)
+            if not keep and not any(path.iterdir()):
+                path.rmdir()
+        raise
 
 
 def _create(path: Path, identity: RunIdentity, diff: ArmDiff) -> RunInfo:

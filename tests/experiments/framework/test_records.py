@@ -117,6 +117,26 @@ def test_attempts_go_on_counting_after_a_reopening(tmp_path: Path) -> None:
         assert [run.begin_attempt("t"), run.begin_attempt("u")] == [3, 2]
 
 
+def test_a_run_that_fails_before_its_first_trial_leaves_nothing(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    for folder in (tmp_path / "new", there):
+        with pytest.raises(KeyboardInterrupt), RunFolder.open(folder, IDENTITY, DIFF):
+            raise KeyboardInterrupt
+    assert not (tmp_path / "new").exists()
+    assert list(there.iterdir()) == [], "the folder was not ours to take away, and its files were"
+
+
+def test_a_run_that_fails_after_its_first_attempt_stays(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), RunFolder.open(tmp_path / "new", IDENTITY, DIFF) as run:
+        run.begin_attempt("t")
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), RunFolder.open(tmp_path / "new", IDENTITY, DIFF) as run:
+        raise KeyboardInterrupt
+    with RunFolder.open(tmp_path / "new", IDENTITY, DIFF) as run:
+        assert run.begin_attempt("t") == 2
+
+
 def test_other_arguments_are_refused_and_each_that_differs_is_named(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, IDENTITY, DIFF):
         pass
