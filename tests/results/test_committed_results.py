@@ -56,7 +56,7 @@ ENGINES = {
 }
 PREDICTED = ("prefix-cache", "status-bar", "status-bar-cost", "tool-calling-cost", "chat-template-replay")
 """Studies whose every call is predicted."""
-BEGUN = sorted(path.parent for name in STUDIES for path in (ROOT / "results" / name).glob("*/run.json"))
+BEGUN = sorted(path.parent for path in (ROOT / "results").glob("*/*/run.json"))
 RUNS = [folder for folder in BEGUN if (folder / "report.html").is_file()]
 UNFINISHED = [folder for folder in BEGUN if folder not in RUNS]
 """Kept to go on with: long runs are committed as they grow, and the report is written last."""
