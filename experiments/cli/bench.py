@@ -122,7 +122,6 @@ def bench(
         return
     from experiments.framework import RunOptions, Size, run_study
     from experiments.latency.study import LatencyStudy
-    from serving.models import ensure
 
     urls = tuple(url or ())
     _check_words(files, dtype, device, urls)
@@ -155,10 +154,6 @@ def bench(
             if urls
             else serve_study(study.name, progress)
         )
-        if not urls:
-            ensure(
-                str(study.base["engine.model"]), progress=progress
-            )  # a mistyped name must not leave a folder
         plain_study = cast("Study[object]", study)
         try:
             summary = run_study(

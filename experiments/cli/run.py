@@ -118,7 +118,6 @@ def run_into(
     from experiments.framework import RunOptions, publish, run_study
     from experiments.framework.runner import identify
     from experiments.framework.study import size_named
-    from serving.models import ensure
 
     options = RunOptions(arms=arms, seed=seed)
     identity, diff = identify(study, size_named(study.sizes, size), options)
@@ -126,8 +125,6 @@ def run_into(
     ERR.print("[bold]the treatment[/] – all that differs between the arms:")
     ERR.print(escape(diff.to_text()))
     with ending_politely(), ConsoleProgress() as progress:
-        # Before the folder is made: a mistyped model must not leave a run that blocks the corrected command.
-        ensure(str(study.base["engine.model"]), progress=progress)
         summary = run_study(
             study,
             identity.size,

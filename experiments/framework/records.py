@@ -324,7 +324,7 @@ def _gone_if_untried(path: Path, *, keep: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not (path / ATTEMPTS).exists() or not (path / ATTEMPTS).stat().st_size:
+        if next(iter(read_lines(path / ATTEMPTS)), None) is None:
             for name in (RUN, RECORDS, ATTEMPTS, VIOLATIONS, MANIFESTS, LOCK):
                 (path / name).unlink(missing_ok=True)
             if not keep and not any(path.iterdir()):
