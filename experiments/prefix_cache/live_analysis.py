@@ -132,12 +132,15 @@ def _conclusion(
         return
     others = [one for one in ranked if one.standing.arm.name not in _SAME]
     if others:
-        least, most = others[0], others[-1]
         tried = sum(one.arm.name not in _SAME for one in standings)
+        ends = others if len(others) == 1 else (others[0], others[-1])
+        costs = ", ".join(
+            f"“{one.standing.arm.title}” {one.ratio:.2f} times (tasks: {len(one.standing.both)})"
+            for one in ends
+        )
         yield (
-            f"{len(others)} of {tried} other arms solve at least as many; on the tasks that both solve, "
-            f"“{least.standing.arm.title}” makes the server compute {least.ratio:.2f} times the tokens of "
-            f"append-only, “{most.standing.arm.title}” {most.ratio:.2f} times."
+            f"{len(others)} of {tried} other arms solve at least as many. Cheapest and dearest of them, in the "
+            f"tokens of append-only on the tasks that both solve: {costs}."
         )
     for why, unranked in (
         ("they solve fewer tasks", [one for one in standings if one.loses]),

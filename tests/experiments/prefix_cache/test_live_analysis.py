@@ -68,6 +68,7 @@ def test_an_arm_that_loses_a_task_is_not_ranked_however_cheap_it_is() -> None:
     cost = next(figure for figure in analysis.figures if figure.name == "cost-of-solved-tasks")
     assert [bar.label for bar in cost.bars] == ["Append-only", "Dear"]
     assert "Not ranked, for they solve fewer tasks: “Cheap” (5)." in analysis.conclusion
+    assert "both solve: “Dear” 4.50 times (tasks: 6)." in analysis.conclusion
 
 
 def test_where_append_only_solves_nothing_nothing_is_ranked() -> None:
