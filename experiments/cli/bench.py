@@ -16,7 +16,7 @@ import typer
 
 from experiments.cli.console import OUT, ConsoleProgress, print_json
 from experiments.cli.options import API_KEY_VARIABLE, AsJson
-from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, reproduce, show_outcome
+from experiments.cli.run import DEFAULT_BLOCK_SIZE, DEFAULT_MODEL, reproduce, show_outcome, show_plan
 from experiments.cli.signals import ending_politely
 from experiments.cli.studies import serve_study
 from experiments.cli.tables import show_table
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from experiments.latency.compare import Comparison
     from serving.progress import Progress
 
-app = typer.Typer(help="Measure a served model under load; `compare` puts two measurements side by side.")
+app = typer.Typer()
 
 LOCAL_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 CSV: Final = "requests.csv"
-NOT_MEASURED: Final = frozenset({"api_key_env", "out", "csv", "as_json"})
+NOT_MEASURED: Final = frozenset({"api_key_env", "out", "csv", "dry_run", "as_json"})
 """Options that change no measurement: whose key is used, and where the results go."""
 
 
@@ -71,7 +71,7 @@ def bench(
         ),
     ] = None,
     concurrency: Annotated[
-        str, typer.Option("--concurrency", "-c", help="Clients at once, as 1,4,16.")
+        str, typer.Option("--concurrency", "-c", help="Clients at once, as 1,4,16; none if empty.")
     ] = "1,2,4",
     rate: Annotated[
         str, typer.Option("--rate", help="Poisson arrivals a second, as 0.5,2; none if empty.")
@@ -86,7 +86,10 @@ def bench(
     ] = 1,
     requests: Annotated[int, typer.Option("--requests", "-n", min=1, help="Measured in every repeat.")] = 16,
     repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="With new prompts; 5 give intervals, `compare` needs 10.")
+        int,
+        typer.Option(
+            "--repeats", min=1, help="With new prompts; from 5 on there are intervals, and 10 for `compare`."
+        ),
     ] = 5,
     chat: Annotated[
         bool, typer.Option("--chat", help="Send messages, not token ids; lengths are then words.")
@@ -104,19 +107,27 @@ def bench(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; an interrupted one goes on.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help=f"Also write {CSV}, one line a request.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the loads and how many requests they are, and stop.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure time to first token, time per token and throughput in every cell of the grid.
+    """Measure a served model under load: time to first token, time per token, throughput.
 
-    The grid is every concurrency and rate with every length of prompt and answer and every cached share. Each cell
-    is repeated with new prompts, in random order; Ctrl-C keeps what was measured, and the same command goes on.
-    Ends with exit code 1 if a result beats what the machine can do: then a ceiling was measured wrongly.
+    The grid is every concurrency and rate with every length of prompt and answer and every cached share, at every
+    --url. Each cell is repeated with new prompts, in random order; Ctrl-C keeps what was measured, and the same
+    command goes on. Ends with exit code 1 if a result beats what the machine can do: then a ceiling was measured
+    wrongly. `ctxlab bench compare` puts two runs side by side.
 
     Examples:
 
-      ctxlab bench --model qwen3-nano-shape -c 1,4 --hit 0,50,100
+      ctxlab bench --model qwen3-nano-shape -c 1 --hit 0,100 -n 4 --repeats 2
 
-      ctxlab bench --url http://127.0.0.1:8000 --url http://127.0.0.1:8001 --rate 0.5,1
+      ctxlab bench --model qwen2.5-coder-0.5b -c 1,2,4,8 --hit 0,50,100 --dry-run
+
+      ctxlab bench --url http://127.0.0.1:8000 --url http://127.0.0.1:8001 -c "" --rate 0.5,1
+
+      ctxlab bench -c 1 --repeats 10 --out runs/before
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -144,6 +155,13 @@ def bench(
         requests=requests,
         with_ceilings=not urls or (files is not None and device is not None),
     )
+    if dry_run:
+        show_plan(cast("Study[object]", study), study.sizes[0].name, (), as_json=as_json)
+        if not as_json:
+            OUT.print(
+                f"Every load is one request to warm up and {requests} measured ones, or two a client if that is more."
+            )
+        return
     folder = out or Path("runs") / _folder_name(model or DEFAULT_MODEL, urls)
     options = RunOptions(
         arguments={"command": _command(ctx)}, resume_command=shlex.join(["ctxlab", *sys.argv[1:]])
@@ -252,7 +270,7 @@ def _write_results(study: Study[object], folder: Path, progress: Progress, *, cs
     from experiments.latency.export import export_csv
 
     progress.begin("write the report")
-    page = publish(study, folder, reproduce=reproduce(study, read_run(folder).identity, folder))
+    page = publish(study, folder, reproduce=reproduce(study, read_run(folder), folder))
     if csv:
         export_csv(folder, folder / CSV)
     return page

@@ -116,7 +116,7 @@ def _write_run(run: Path, place: Path, site: Path, trials: int) -> RunCard:
         run,
         records,
         figures=own / FIGURES,
-        reproduce=reproduce(study, info.identity, run),
+        reproduce=reproduce(study, info, run),
         up=Path(os.path.relpath(site / PAGE, own)).as_posix(),
         pages=pages,
     )

@@ -68,7 +68,7 @@ def run(
     study = find_study(study_name, model=model, block_size=block_size)
     chosen = tuple(name.strip() for name in arms.split(",") if name.strip())
     if dry_run:
-        show_plan(study, size, chosen)
+        show_plan(study, size, chosen, as_json=as_json)
         return
     folder = out or Path("runs") / f"{study_name}-{model.replace('/', '--')}-{size}"
     summary, page = run_into(study, size=size, folder=folder, arms=chosen, seed=seed)
@@ -87,7 +87,7 @@ def report(
     from experiments.framework import publish
 
     study, info = opened(folder)
-    page = publish(study, folder, reproduce=reproduce(study, info.identity, folder))
+    page = publish(study, folder, reproduce=reproduce(study, info, folder))
     if as_json:
         print_json({"report": str(page)})
     else:
@@ -116,12 +116,12 @@ def run_into(
 ) -> tuple[RunSummary, Path]:
     """Run what the folder does not have yet, showing the treatment and where the work is, then publish."""
     from experiments.framework import RunOptions, publish, run_study
+    from experiments.framework.records import read_run
     from experiments.framework.runner import identify
     from experiments.framework.study import size_named
 
     options = RunOptions(arms=arms, seed=seed)
     identity, diff = identify(study, size_named(study.sizes, size), options)
-    again = reproduce(study, identity, folder)
     ERR.print("[bold]the treatment[/] – all that differs between the arms:")
     ERR.print(escape(diff.to_text()))
     with ending_politely(), ConsoleProgress() as progress:
@@ -130,19 +130,26 @@ def run_into(
             identity.size,
             folder=folder,
             serve=serve_study(study.name, progress),
-            options=replace(options, resume_command=again[-1]),
+            options=replace(options, resume_command=command(study, identity, folder)),
             progress=progress,
         )
         progress.begin("write the report")
-        page = publish(study, folder, reproduce=again)
+        page = publish(study, folder, reproduce=reproduce(study, read_run(folder), folder))
     return summary, page
 
 
-def reproduce(study: Study[object], identity: RunIdentity, folder: Path) -> tuple[str, ...]:
-    """The commands that make the run again, here or on another machine."""
-    out = folder if not folder.is_absolute() else Path("runs") / folder.name
-    words = shlex.join(["ctxlab", *_asked(study, identity), "--out", str(out)])
-    return ("make setup", f".venv/bin/{words}")
+def reproduce(study: Study[object], info: RunInfo, folder: Path) -> tuple[str, ...]:
+    """The commands that make a run once more beside the first, by the code that made it if that was committed."""
+    code = info.sessions[-1].code if info.sessions else None
+    checkout = (f"git checkout {code.revision}",) if code and code.revision and code.dirty is False else ()
+    again = Path("runs") / "again" / study.name / folder.name
+    return (*checkout, "make setup", command(study, info.identity, again))
+
+
+def command(study: Study[object], identity: RunIdentity, folder: Path) -> str:
+    """The command that makes the run in `folder`, or goes on with it there."""
+    words = shlex.join(["ctxlab", *_asked(study, identity), "--out", str(folder)])
+    return f".venv/bin/{words}"
 
 
 def _asked(study: Study[object], identity: RunIdentity) -> list[str]:
@@ -167,19 +174,42 @@ def _asked(study: Study[object], identity: RunIdentity) -> list[str]:
     return words
 
 
-def show_plan(study: Study[object], size: str, arms: tuple[str, ...]) -> None:
-    """The question, the treatment, and how many trials it would be."""
+def show_plan(study: Study[object], size: str, arms: tuple[str, ...], *, as_json: bool) -> None:
+    """The question, the treatment, and how many trials it would be, in this size and in the others."""
     from experiments.framework import RunOptions
     from experiments.framework.runner import identify
     from experiments.framework.study import size_named
 
-    identity, diff = identify(study, size_named(study.sizes, size), RunOptions(arms=arms))
+    options = RunOptions(arms=arms)
+    identity, diff = identify(study, size_named(study.sizes, size), options)
+    plan = study.plan(identity.size)
+    trials = {arm.name: sum(study.applies(arm, spec) for spec in plan) for arm in identity.arms}
+    sizes = {known.name: identify(study, known, options)[0].trials for known in study.sizes}
+    if as_json:
+        print_json(
+            {
+                "study": study.name,
+                "question": study.question,
+                "size": identity.size.name,
+                "trials": identity.trials,
+                "base": identity.base,
+                "arms": [
+                    {**arm.model_dump(mode="json"), "trials": trials[arm.name]} for arm in identity.arms
+                ],
+                "sizes": dict(sizes),
+            }
+        )
+        return
+    tried = [arm for arm in identity.arms if trials[arm.name]]
     OUT.print(plain(study.question))
-    OUT.print(f"{identity.trials} trials of {len(identity.arms)} arms, in seeded random order:")
-    for arm in identity.arms:
+    OUT.print(f"{identity.trials} trials of {len(tried)} arms, in seeded random order:")
+    for arm in tried:
         OUT.print(f"  [bold]{arm.name}[/]: {plain(arm.why)}")
+    if others := [name for name, count in trials.items() if not count]:
+        OUT.print(f"Without a trial in this size: {', '.join(others)}.")
     OUT.print(escape(diff.to_text()))
-    OUT.print(f"Sizes: {', '.join(known.name for known in study.sizes)}.")
+    if len(sizes) > 1:
+        OUT.print(f"Trials by size: {', '.join(f'{name} {count}' for name, count in sizes.items())}.")
 
 
 def show_outcome(study: Study[object], summary: RunSummary, page: Path, *, as_json: bool) -> None:

@@ -115,7 +115,9 @@ def identify(study: Study[TargetT], size: Size, options: RunOptions) -> tuple[Ru
 def _tell(run: RunFolder, planned: int, pending: int, progress: Progress) -> None:
     for line in run.info.diff.to_text().splitlines():
         progress.note(line)
-    if pending < planned:
+    if not pending:
+        progress.note(f"all {planned} trials are in {run.path} already; a new run needs another folder")
+    elif pending < planned:
         progress.note(f"{planned - pending} of {planned} trials are in {run.path} already")
     first, now = run.info.sessions[0].code, run.info.sessions[-1].code
     if now.revision != first.revision:

@@ -46,6 +46,17 @@ def test_a_served_model_is_measured_exported_and_compared(
     }
 
 
+def test_a_dry_run_says_how_much_it_would_be_and_leaves_nothing(
+    ctxlab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = ctxlab("bench", "-c", "1,8", "--hit", "0,100", "--repeats", "2", "--dry-run")
+    assert done.code == 0, done.err
+    assert "12 trials of 6 arms" in done.out
+    assert "16 measured ones" in " ".join(done.out.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_cannot_be_measured_is_refused_in_one_sentence(ctxlab: Run, tmp_path: Path) -> None:
     one_sentence(
         ctxlab("bench", "-c", "0"), "--concurrency takes whole numbers, as 1,4,16, all above 0, got '0'"

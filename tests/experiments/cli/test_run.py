@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cli.run import reproduce, show_outcome
+from experiments.cli.run import command, reproduce, show_outcome
 from experiments.cli.studies import STUDIES, find_study
 from experiments.framework import RunOptions, RunSummary
+from experiments.framework.provenance import Code, Session
+from experiments.framework.records import read_run
 from experiments.framework.runner import identify
 from tests.experiments.prefix_cache.test_analysis import record
 
@@ -57,8 +59,24 @@ def damaged(folder: Path, **base: object) -> Path:
 def test_a_dry_run_prints_the_question_the_arms_and_the_treatment() -> None:
     done = ctxlab("run", "prefix-cache", "--dry-run")
     assert done.returncode == 0
-    for words in ("27 trials of 27 arms", "fault.applied", "harness.rebuild", "Sizes: quick, timing, full."):
+    for words in (
+        "27 trials of 27 arms",
+        "fault.applied",
+        "harness.rebuild",
+        "Trials by size: quick 27, timing ",
+    ):
         assert words in done.stdout
+
+
+def test_a_dry_run_can_be_read_by_a_script_and_counts_arms_without_a_trial_apart() -> None:
+    arguments = ("run", "prefix-cache", "--model", "qwen3-nano-shape", "--dry-run")
+    told = json.loads(ctxlab(*arguments, "--json").stdout)
+    idle = [arm["name"] for arm in told["arms"] if not arm["trials"]]
+    assert idle
+    assert told["trials"] == sum(arm["trials"] for arm in told["arms"]) == told["sizes"]["quick"]
+    shown = ctxlab(*arguments).stdout
+    assert f"Without a trial in this size: {', '.join(idle)}." in " ".join(shown.split())
+    assert f"{told['trials']} trials of {len(told['arms']) - len(idle)} arms" in shown
 
 
 def test_a_terminal_without_the_characters_still_gets_the_words() -> None:
@@ -143,10 +161,23 @@ def test_the_command_to_go_on_holds_what_the_run_is_identified_by() -> None:
     study = find_study("prefix-cache", model="m", block_size=64)
     all_arms, _ = identify(study, study.sizes[0], RunOptions())
     some, _ = identify(study, study.sizes[0], RunOptions(arms=("append-only", "null-rebuild"), seed=3))
-    assert "--arms" not in reproduce(study, all_arms, Path("runs/a"))[-1]
-    again = reproduce(study, some, Path("/home/me/x"))[-1]
+    assert "--arms" not in command(study, all_arms, Path("runs/a"))
+    again = command(study, some, Path("runs/x"))
     assert "--seed 3 --arms append-only,null-rebuild --out runs/x" in again
     assert "--block-size 64" in again
+
+
+@pytest.mark.parametrize("dirty", [False, True, None])
+def test_a_run_is_made_again_in_another_folder_by_the_code_that_made_it(
+    run_folder: Path, dirty: bool | None
+) -> None:
+    code = Code(revision="f" * 40, dirty=dirty, version="0")
+    session = Session(started="", code=code, python="", platform="", machine={})
+    made = read_run(run_folder).model_copy(update={"sessions": (session,)})
+    study = find_study("prefix-cache", model="qwen3-nano-shape", block_size=32)
+    *checkout, _, again = reproduce(study, made, run_folder)
+    assert checkout == ([f"git checkout {'f' * 40}"] if dirty is False else [])
+    assert again.endswith(f"--out runs/again/prefix-cache/{run_folder.name}")
 
 
 def test_every_study_is_found_by_its_own_name() -> None:
