@@ -39,7 +39,7 @@ def lint(
         str, typer.Option("--model", "-m", help="Whose template and tokenizer: a name or a folder.")
     ],
     block_size: Annotated[
-        int, typer.Option("--block-size", min=1, help="Tokens per block, as the server reports it.")
+        int, typer.Option("--block-size", min=1, help="Tokens per block of the server: 128 for `ctxlab serve` on a processor.")
     ] = 16,
     num_blocks: Annotated[
         int | None, typer.Option("--num-blocks", min=2, help="Blocks of the KV cache; endless if not given.")
@@ -76,14 +76,17 @@ def lint(
 ) -> None:
     """Predict, request by request, what a prefix cache reuses of a log, and name what breaks it.
 
-    A line is the body of a chat request, or {"request": …, "response": …} or {"request": …, "usage": …}.
+    A line is the body of a chat request, or {"request": …, "response": …} or {"request": …, "usage": …}; what
+    `ctxlab chat --save` writes will do. The block size has to be the server's: `ctxlab doctor URL` tells it.
     Requests are taken to run one after another on a server that starts cold. Replies whose ids the log holds
     (vLLM's return_token_ids) count as stored; for others the share is a lower bound, and the report says so.
     Lines that are no requests are reported and left out.
 
     Examples:
 
-      ctxlab lint requests.jsonl --model qwen3-0.6b
+      ctxlab lint examples/support_log.jsonl --model qwen3-nano-shape
+
+      ctxlab lint requests.jsonl --model qwen3-0.6b --block-size 128
 
       ctxlab lint requests.jsonl -m qwen3-0.6b --server-usage --html lint.html
 

@@ -14,6 +14,7 @@ import pytest
 
 from experiments.cli.assembly_files import policy_files
 from experiments.cli.main import main
+from tests.support.tiny_models import tiny_model
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -65,7 +66,15 @@ def test_every_example_is_a_packet_under_every_policy_and_replays_exactly(
 
 def test_every_example_has_its_line_in_the_table() -> None:
     named = set(re.findall(r"examples/(\w+\.\w+)", (EXAMPLES / "README.md").read_text(encoding="utf-8")))
-    assert named == {path.name for path in EXAMPLES.iterdir() if path.suffix in (".json", ".py")}
+    assert named == {path.name for path in EXAMPLES.iterdir() if path.suffix != ".md"}
+
+
+def test_the_log_misses_by_its_clock_alone(ctxlab: Run, tmp_path: Path) -> None:
+    folder = tiny_model(tmp_path, "qwen3")
+    done = ctxlab("lint", "examples/support_log.jsonl", "--model", folder, "--json")
+    report = json.loads(done.out)
+    assert (done.code, report["requests"], report["skipped_lines"]) == (0, 4, 0)
+    assert [(group["cause"], group["requests"]) for group in report["groups"]] == [("clock", 3)]
 
 
 def test_j42_comes_out_as_published(ctxlab: Run) -> None:

@@ -57,11 +57,14 @@ class LogEntry:
 def parse_entry(data: bytes, line: int) -> LogEntry:
     """Read one line: the request body, or `{"request": …, "response": …}` or `{"request": …, "usage": …}`.
 
-    A response or usage may also stand beside the fields of the body itself.
+    A response or usage may also stand beside the fields of the body itself. A call as the lab's own client records it
+    (`ctxlab chat --save`) is `{"exchange": …}`.
 
     Raises: UsageError, one sentence without the line number, for what is no chat request.
     """
     record = _object(_json(data), "one JSON object a line")
+    if isinstance(exchange := record.get("exchange"), dict):
+        record = _recorded(exchange)
     request = record if "messages" in record else record.get("request", record.get("body"))
     if request is None:
         what = "a /v1/completions request" if "prompt" in record else "an object with other fields"
@@ -99,6 +102,26 @@ def parse_entry(data: bytes, line: int) -> LogEntry:
         # A look at the bytes spares nearly every log the look at every message.
         has_reasoning=b"reasoning" in data and any(reasoning_of(message) for message in messages),
     )
+
+
+def _recorded(exchange: JsonObject) -> JsonObject:
+    """The fields of a `serving.client.Exchange` under the names that the wire has for them."""
+    if exchange.get("error") is not None:
+        return {"request": exchange.get("request")}
+    usage = exchange.get("usage")
+    return {
+        "request": exchange.get("request"),
+        "response": {
+            "prompt_token_ids": exchange.get("prompt_token_ids"),
+            "choices": [
+                {
+                    "token_ids": exchange.get("output_token_ids"),
+                    "finish_reason": exchange.get("finish_reason"),
+                }
+            ],
+            "usage": {**usage, "prompt_tokens_details": usage} if isinstance(usage, dict) else None,
+        },
+    }
 
 
 def _json(data: bytes) -> JsonValue:

@@ -8,13 +8,17 @@ import pytest
 from markupsafe import escape
 from typer.testing import CliRunner
 
+from experiments.cli.chat_session import SavedCall
 from experiments.cli.lint import headline
 from experiments.cli.lint_page import render_page
 from experiments.cli.main import app
+from serving.chat import ChatRenderer
+from serving.client import ErrorKind, Usage
 from serving.explain import MissCause
 from serving.explain.lint import Linter, LintOptions, LintReport, LogReader, ReportBuilder
 from serving.explain.ttft import TtftModel
 from tests.support.logs import Body, answered, ask, assistant, system, user, write_log
+from tests.support.scripted import exchange
 from tests.support.tiny_models import tiny_model
 
 HOSTILE = "</td><script>alert(1)</script><img src=https://elsewhere.example/x onerror=alert(2)>\u202e\x1b[31m"
@@ -50,6 +54,35 @@ def report_of(path: Path, model: Path, **options: object) -> LintReport:
         for item in linter.requests():
             builder.add(item)
         return builder.report(served_name=linter.served_name, kept=linter.kept())
+
+
+def test_what_chat_saves_can_be_linted_with_its_ids_and_its_usage(tmp_path: Path, model: Path) -> None:
+    body = clocked(0)
+    renderer = ChatRenderer(model)
+    read = renderer.render_body(body["messages"], ()).token_ids
+    said = renderer.tokenizer.encode("Berth four.").ids
+    made = exchange("Berth four.").model_copy(
+        update={
+            "request": body,
+            "prompt_token_ids": read,
+            "output_token_ids": said,
+            "usage": Usage(prompt_tokens=len(read), completion_tokens=len(said), cached_tokens=8),
+        }
+    )
+    failed = exchange(error=ErrorKind.CUT).model_copy(update={"request": body})
+    log = tmp_path / "saved.jsonl"
+    calls = [
+        SavedCall(exchange=one, predicted_cached_tokens=None, call_form=None) for one in (made, made, failed)
+    ]
+    log.write_text("".join(f"{call.model_dump_json()}\n" for call in calls))
+    code, _, err = ctxlab(
+        "lint", log, "--model", model, "--block-size", 8, "--requests", tmp_path / "lines.jsonl"
+    )
+    assert code == 0, err
+    first, second, third = map(json.loads, (tmp_path / "lines.jsonl").read_text().splitlines())
+    assert (first["reply_ids"], third["reply_ids"]) == ("recorded", "unknown")
+    assert (first["reported_tokens"], third["reported_tokens"]) == (8, None)
+    assert second["cached_tokens"] == (len(read) - 1) // 8 * 8
 
 
 def test_the_table_names_the_first_breaker_the_loss_and_the_change(log: Path, model: Path) -> None:
