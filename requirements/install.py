@@ -56,9 +56,20 @@ def choose_engine(asked: str | None) -> tuple[str, str]:
             "vLLM has no engine for Intel Macs: attach to a server elsewhere with `ctxlab doctor URL`, "
             "or set ENGINE=metal to install the lab without an engine"
         )
+    if platform.system() == "Windows":
+        raise SetupError(
+            "vLLM has no engine for Windows itself: set the lab up inside WSL2, where it is Linux"
+        )
     if shutil.which("nvidia-smi") and _quiet(["nvidia-smi", "-L"]):
         return "cuda", "nvidia-smi lists a GPU"
     return "cpu", "no NVIDIA GPU found"
+
+
+def engine_extras(engine: str) -> tuple[str, ...]:
+    """What the lab's process needs beside itself; an Intel Mac has no wheels of torch, and so no attention."""
+    if engine == "cuda":
+        return ("cuda",)
+    return ("attention",) if platform.machine() == "arm64" else ()
 
 
 def _quiet(command: list[str]) -> bool:
@@ -173,7 +184,7 @@ def setup(venv: Path, asked: str | None) -> None:
         if engine == "cpu" and platform.system() == "Linux":
             install_cpu(python, Path(scratch))
         else:
-            install_resolved(python, "cuda,notebooks,dev" if engine == "cuda" else "notebooks,dev")
+            install_resolved(python, ",".join([*engine_extras(engine), "notebooks", "dev"]))
     check(python, engine)
     if engine == "metal":
         say(

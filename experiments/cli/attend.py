@@ -54,7 +54,7 @@ def attend(
         int, typer.Option("--shuffles", min=0, max=64, help="Random orders behind the baseline; 0: none.")
     ] = 8,
     out: Annotated[Path, typer.Option("--out", help="Folder for page, figures, tables and data.")] = Path(
-        "attention"
+        "runs/attention"
     ),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would take, and stop.")] = False,
     as_json: AsJson = False,

@@ -39,7 +39,12 @@ def lint(
         str, typer.Option("--model", "-m", help="Whose template and tokenizer: a name or a folder.")
     ],
     block_size: Annotated[
-        int, typer.Option("--block-size", min=1, help="Tokens per block of the server: 128 for `ctxlab serve` on a processor.")
+        int,
+        typer.Option(
+            "--block-size",
+            min=1,
+            help="Tokens per block of the server: 128 for `ctxlab serve` on a processor.",
+        ),
     ] = 16,
     num_blocks: Annotated[
         int | None, typer.Option("--num-blocks", min=2, help="Blocks of the KV cache; endless if not given.")

@@ -63,7 +63,8 @@ def cost_table(workloads: Sequence[Workload]) -> Table:
         ),
         rows=tuple(rows),
         note="Means over seeds. The ceiling is what prompts of these lengths could have reused if each had begun with "
-        "all that an earlier call left, in whole blocks. Added TTFT is against append-only of the same tour, paired by "
+        "all that an earlier call left, in whole blocks. Times of a single seed are one pass over the run and no "
+        "measurement of an arm. Added TTFT is against append-only of the same tour, paired by "
         f"seed. Intervals resample seeds and need at least {SEEDS_FOR_INTERVAL}; p is a sign-flip test, Holm over "
         "arms without the null; detectable is the smallest true difference that this run would have found 8 times in "
         "10.",

@@ -64,6 +64,25 @@ def test_the_engine_follows_the_machine(install: ModuleType, monkeypatch: pytest
     assert install.choose_engine(None)[0] == "cpu"
 
 
+def test_windows_itself_is_refused_with_the_way_out(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install.platform, "system", lambda: "Windows")
+    with pytest.raises(install.SetupError, match="inside WSL2"):
+        install.choose_engine(None)
+
+
+@pytest.mark.parametrize(
+    ("engine", "machine", "extras"),
+    [("cuda", "x86_64", ("cuda",)), ("metal", "arm64", ("attention",)), ("metal", "x86_64", ())],
+)
+def test_what_no_engine_brings_is_installed_beside_the_lab(
+    install: ModuleType, monkeypatch: pytest.MonkeyPatch, engine: str, machine: str, extras: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(install.platform, "machine", lambda: machine)
+    assert install.engine_extras(engine) == extras
+
+
 def test_an_environment_is_built_anew_when_its_lock_changes(
     install: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
